@@ -22,7 +22,7 @@ def check_places(party: Party, step: str, places: Iterable[int], count: int) -> 
 
 
 def check_step(party: Party, step: Step, scales: Mapping[str, float] | None) -> None:
-    """One or two known functions, each with a power that functions have; ``scales``: of the noise, where there is any."""
+    """One or two known functions, each with a power that functions have; ``scales``: of the noise, if there is any."""
     known = FUNCTIONS if scales is None else scales
     fits = 1 <= len(step.powers) == len(step.functions) <= 2 and all(1 <= power <= HIGHEST for power in step.powers)
     if not fits or not set(step.functions) <= set(known):
