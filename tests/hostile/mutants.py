@@ -147,8 +147,10 @@ class Recorded(OneByOne):
         self.sites = sites
         self.replies: list[dict[str, bytes]] = []
         self.asked: list[dict[str, str]] = []  # which operations they were
+        self.requests: dict[tuple[str, str], bytes] = {}  # the last of each operation to each party
 
     def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
+        self.requests |= {(str(decode(data)["operation"]), name): data for name, data in requests.items()}
         self.asked.append({name: str(decode(data)["operation"]) for name, data in requests.items()})
         self.replies.append({name: self.sites[name].handle(data) for name, data in requests.items()})
         return {**self.replies[-1]}

@@ -26,6 +26,7 @@ def _one_cell_larger(told: dict[str, Any]) -> dict[str, Any]:
 
 
 CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dict[str, Any]]]] = [
+    ("boruta", "core.count_table", ReplyError, lambda told: {"columns": 1}),
     ("evaluate", "evaluate.release", ReplyError, lambda told: {"InformationValue": LARGE}),
     ("information_value", "tables.open_counts", ReplyError, _one_cell_larger),
     ("lasso", "descent.open_residuals", ReplyError, lambda told: {"loss": np.zeros((3, 3))}),
