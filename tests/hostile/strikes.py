@@ -164,12 +164,16 @@ def send(site: Site, operation: str, mutant: bytes, before: tuple[Any, ...], tal
 
 
 def _check_counted(site: Site, before: tuple[Any, ...], operation: str) -> None:
-    """What has changed is that something was asked: an operation that failed while it ran."""
-    asked = sum((run[1] for run in memory(site)[0].values()), Counter())
+    """What has changed is that something was asked, and what it has used up: an operation that failed while it ran."""
+    now = memory(site)
+    asked = sum((run[1] for run in now[0].values()), Counter())
     told = sum((run[1] for run in before[0].values()), Counter())
     if asked == told:
-        parts = [str(now)[:300] for now, then in zip(memory(site), before) if now != then]
+        parts = [str(this)[:300] for this, then in zip(now, before) if this != then]
         raise Untyped(f"{operation}: refused before it ran, it has changed what the site remembers: {parts}")
+    kept = [name for name, state in now[1].items() if not state.items() <= before[1].get(name, {}).items()]
+    if kept or now[2:] != before[2:]:
+        raise Untyped(f"{operation}: it failed, and has changed what the site keeps for other steps")
 
 
 def _said(data: bytes) -> str:

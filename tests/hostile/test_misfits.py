@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from fedsift.core.message import decode, encode
+from fedsift.core.party import State
+from fedsift.mpc.descent_columns import Columns
 from hostile.cases import fit, sites_of
 from hostile.coordinator import refused
 from hostile.fuzz import ALL
@@ -97,6 +99,24 @@ def test_a_request_that_does_not_fit_is_refused_in_words(case, step, changes, sa
 )
 def test_a_step_that_is_asked_twice_in_a_row_is_refused_in_words(case, step, says):
     refused(reply_to(case, step, {}, again=True), says)
+
+
+def test_what_a_failed_step_has_kept_is_gone_and_what_it_has_used_up_too():
+    """Its reply never left: later steps find what they would have found without it, but nothing is used twice."""
+    case = ALL["hyfdca, predicted"]
+    misfit = Misfit(sites_of(case), "hyfdca.open_columns", {"classes": []}, again=False)
+    with pytest.raises(_Told):
+        fit(case, misfit)
+    refused(misfit.reply, "the label is text")
+    kept = {key for state in misfit.sites["bank"].sessions.values() for key in state}
+    assert Columns not in kept  # which it keeps before it reads the label
+    state = State("bank")
+    state.update({"kept": 1, "replaced": 2, "used up": 3})
+    before = dict(state)
+    state.update({"replaced": 4, "new": 5})
+    del state["used up"]
+    state.undo(before)
+    assert state == {"kept": 1, "replaced": 2}
 
 
 def test_a_round_that_is_refused_at_its_end_changes_nothing():

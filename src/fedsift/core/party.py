@@ -100,7 +100,7 @@ class Site:
             return encode({"error": "OperationFailed", "what": what})
 
     def _answer(self, marked: Operation, request: Request, data: bytes) -> bytes:
-        """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""
+        """Judge, run, remember. One that is refused before it runs changes nothing; one that fails counts as asked."""
         session, round = request.session, request.round
         run = self.runs.get(run_of(session)) or Run()
         run.check_job(request.job, self.name, marked.short_name)
@@ -116,18 +116,26 @@ class Site:
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
+        before = dict(party.state)
         try:
-            value = plain_message(marked.function(party, **marked.built(request.arguments)))
-        except Exception as error:
-            if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
-                self._failed(marked, request)
+            value = self._run(marked, request, party)
+            self._after(marked, request, value)
+        except Exception:
+            party.state.undo(before)
             raise
-        self._after(marked, request, value)
         reply = encode({"ok": value})
         self._answered(marked, request, len(data), len(reply))
         if session:
             run.keep_reply(session, round, data, reply)
         return reply
+
+    def _run(self, marked: Operation, request: Request, party: Party) -> Any:
+        try:
+            return plain_message(marked.function(party, **marked.built(request.arguments)))
+        except Exception as error:
+            if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
+                self._failed(marked, request)
+            raise
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
     def _before(self, marked: Operation, request: Request) -> None:
