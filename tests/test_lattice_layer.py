@@ -15,6 +15,7 @@ from fedsift.models.splitnn.layers import interactive as ring
 from fedsift.models.splitnn.layers import lattice as lattice_layer
 from fedsift.models.splitnn.layers.lattice import LatticeRun, encrypt_lattice, weigh_lattice
 from fedsift.models.splitnn.model import SplitNN
+from fedsift.models.splitnn.party_networks import Networks
 from fedsift.models.splitnn.settings import BottomSettings, GateSettings, TopSettings
 from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.fedsdg.gate_training import read_gates
@@ -147,8 +148,8 @@ def test_neither_side_sees_the_weights():
         split = LatticeRun.start(run, "m", 4, bottom, top)
         split.train(1)
         sites = fed._link.transport.sites
-        holder = next(iter(sites["bank"].sessions.values()))["m/share"]["shop"]
-        party = next(iter(sites["shop"].sessions.values()))["m/share"]
+        holder = next(iter(sites["bank"].sessions.values()))[Networks].of["m"].shares["shop"]
+        party = next(iter(sites["shop"].sessions.values()))[Networks].of["m"].share
     for share in (holder, party):
         assert np.abs(ring.from_ring(share, ring.WEIGHT_EXPONENT)).max() > 1e4
     weights = ring.from_ring((holder - party) & np.uint64(ring.RING), ring.WEIGHT_EXPONENT)

@@ -34,16 +34,17 @@ from fedsift.models.base import FederatedModel
 from fedsift.models.predicted import Predicted
 from fedsift.mpc import horizontal_study as study_room
 from fedsift.mpc.horizontal_study import (
-    DESIGN,
-    TARGET,
-    TRAIN,
     Study,
+    Target,
     agree_columns,
     check_validation,
     describe_rows,
+    design_of,
     load_columns,
     open_study,
     standardise,
+    target_of,
+    training_of,
 )
 from fedsift.mpc.secure_sum import SecureSum, summed
 
@@ -63,7 +64,7 @@ STEPS = FITS.replace(" a session", " x max_iter or rounds or 1000 a session")
     receives="control",
 )  # fmt: skip
 def curvature(party: Party) -> np.ndarray:
-    design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
+    design = with_intercept(design_of(party)[training_of(party)])
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
     moments = design.T @ design if len(design) > design.shape[1] else design @ design.T
     return np.array([np.linalg.eigvalsh(moments)[-1] if moments.size else 0.0, len(design)])
@@ -83,9 +84,9 @@ def local_steps(
     if steps != (1 if job is None else job.parameters.get("local_steps", 1)):
         raise OperationRefused(party.name, "local_steps", "its 'steps' are others than those of the accepted job")
     _check_models(party, "local_steps", weights, kind)
-    check_size(party.name, "local_steps", "masks", masks, models, party.state[DESIGN].shape[1])
+    check_size(party.name, "local_steps", "masks", masks, models, design_of(party).shape[1])
     check_size(party.name, "local_steps", "penalties", penalties, models)
-    design, target = with_intercept(party.state[DESIGN][party.state[TRAIN]]), _target(party, kind)[party.state[TRAIN]]
+    design, target = with_intercept(design_of(party)[training_of(party)]), _target(party, kind)[training_of(party)]
     if len(design):
         for _ in range(steps):
             weights = weights - rate * gradient(design, target, weights, masks, penalties, kind)
@@ -99,8 +100,8 @@ def local_steps(
 def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhere: bool = False) -> np.ndarray:
     """Sum of absolute errors (or of wrong classes), then sum of losses, for each model."""
     _check_models(party, "validation_scores", weights, kind)
-    rows = slice(None) if everywhere else ~party.state[TRAIN]
-    design, target = with_intercept(party.state[DESIGN][rows]), _target(party, kind)[rows]
+    rows = slice(None) if everywhere else ~training_of(party)
+    design, target = with_intercept(design_of(party)[rows]), _target(party, kind)[rows]
     scores = predict(design, weights)
     if kind == "ridge":
         gap = target[:, None, :] - scores
@@ -115,19 +116,20 @@ def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhe
 )  # fmt: skip
 def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     """The moment matrix of (features, 1, target): all that a ridge needs."""
-    rows = slice(None) if everywhere else party.state[TRAIN]
-    joint = np.hstack([with_intercept(party.state[DESIGN]), party.state[TARGET]])[rows]
+    rows = slice(None) if everywhere else training_of(party)
+    joint = np.hstack([with_intercept(design_of(party)), target_of(party)])[rows]
     product = joint.T @ joint
     return np.asarray(product[np.triu_indices(len(product))])
 
 
 def _check_models(party: Party, step: str, weights: np.ndarray, kind: Kind) -> None:
     outputs = _target(party, kind).shape[1]
-    check_size(party.name, step, "weights", weights, None, party.state[DESIGN].shape[1] + 1, outputs)
+    check_size(party.name, step, "weights", weights, None, design_of(party).shape[1] + 1, outputs)
 
 
 def _target(party: Party, kind: Kind) -> np.ndarray:
-    return np.asarray(party.state[TARGET if kind == "ridge" else "target as told"])
+    told = party.held(Target)
+    return told.scaled if kind == "ridge" else told.as_told
 
 
 # --- mathematics of arrays -------------------------------------------------------------------------------------------

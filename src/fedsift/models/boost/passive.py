@@ -21,9 +21,10 @@ from fedsift.core.party import Party
 from fedsift.core.requested import check_positions
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
+from fedsift.models.boost.bins import fitted_bins, safe_groups
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.level_messages import LevelNodes, TreeJobs, check_nodes
+from fedsift.models.boost.stored import SplitRecords
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
 from fedsift.mpc.pairs import check_vouched
 
@@ -230,7 +231,7 @@ class _Answer:
 )
 def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut nodes. Bin edges and column names stay here; the record's number is what others get."""
-    state, records = party.held(_Summing), party.held(SplitRecords).records
+    state, records = party.held(_Summing), party.held(SplitRecords)
     sides, numbers = [], []
     lefts = np.unpackbits(cuts["left"]).astype(bool)
     position = 0
@@ -246,7 +247,6 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
         position += count
         left_bins = left_groups[node.group_of[column, : bins.count]]
         sides.append(left_bins[job.codes[node.rows, column]])
-        numbers.append(len(records))
-        records.append(split_record(bins, left_bins, bool(unseen)))
+        numbers.append(records.add(bins, left_bins, unseen))
     flat = np.concatenate(sides) if sides else np.zeros(0, bool)
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}

@@ -21,7 +21,7 @@ from fedsift.models.boost.compared.predicting import walk_shared
 from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
-from fedsift.models.boost.results import Routes, StoredPart, goes_left, stored_part
+from fedsift.models.boost.stored import Routes, StoredPart, goes_left, stored_part
 from fedsift.models.predicted import Predicted, ScoresOpened
 
 
@@ -130,12 +130,12 @@ def _predicted(party: Party, model: str) -> Predicted:
     if part.shared is not None:
         return party.held(Predicted)
     at = party.held(Routes).at
-    total = np.tile(np.array(part.base, dtype=np.float64), (party.n_rows, 1))
+    total = np.tile(np.array(part.labelled.base, dtype=np.float64), (party.n_rows, 1))
     for number, tree in enumerate(part.trees):
         width = total.shape[1] if tree.output < 0 else 1
         values = np.array([node.value or [0.0] * width for node in tree.nodes])
         total[:, tree.outputs] += values[at[number]]
-    return party.keep(Predicted(total, part.classes))
+    return party.keep(Predicted(total, part.labelled.classes))
 
 
 OPERATIONS = (walk_down, route_rows, predicted, hold_predicted, *HIDDEN, *SHARED, join_shares, row_step, show_scores)

@@ -21,6 +21,7 @@ from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_n
 from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan, PlanFields, large_gradients, training_rows
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
+from fedsift.models.boost.stored import StoredNode, StoredTree
 from fedsift.models.boost.tree import (
     TreeSettings,
     Units,
@@ -250,10 +251,10 @@ def end_round(party: Party) -> dict[str, Any]:
                 value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
             else:
                 value = _noisy_leaf(state.noise, job, node, model.settings)
-            job.tree[number] = {"value": value.tolist()}
+            job.tree[number] = StoredNode(value.tolist())
             model.margins[node.rows, part] += value
         nodes = [job.tree[number] for number in sorted(job.tree)]
-        model.trees.append({"output": -1 if job.output is None else job.output, "nodes": nodes})
+        model.trees.append(StoredTree(-1 if job.output is None else job.output, nodes))
     for model in touched.values():
         if model.plan.early_stopping_rounds:
             model.history.append(state.objective.loss(model.margins, ~model.train))

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import secrets
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,19 +33,27 @@ from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
 from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
 
 
+@dataclass(frozen=True)
+class Decoder:
+    """From a party's embedding back to its columns."""
+
+    model: str
+    module: Any
+
+
 @operation("less_vfl.autoencode", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1)
 def autoencode(party: Party, *, model: str, epochs: Epochs, weight: float, price: float) -> None:
     """Local epochs of an auto-encoder with group lasso: embedding -> columns, sharing the bottom model."""
     check_epochs(party, "autoencode", epochs, "pretrain_epochs")
     torch, bottom = torch_module(), bottom_of(party, model)
     s = bottom.settings
-    decoder = party.state.get(f"{model}/decoder")
-    if decoder is None:
+    kept: Decoder | None = party.state.get(Decoder)
+    if kept is None or kept.model != model:
         seed = derived_seed(s.seed, "decoder", party.name)
         told = s.options.get("hidden")
         hidden = [int(size) for size in reversed(told)] if isinstance(told, list) else []
-        decoder = build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)
-        party.state[f"{model}/decoder"] = decoder
+        kept = party.keep(Decoder(model, build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)))
+    decoder = kept.module
     parameters = [*bottom.module.parameters(), *decoder.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=s.rate, fused=True)
     generator = np.random.default_rng(derived_seed(s.seed, "auto-encoder", party.name))

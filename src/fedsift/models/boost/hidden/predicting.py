@@ -18,7 +18,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.results import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
+from fedsift.models.boost.stored import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
 from fedsift.models.predicted import ScoresOpened
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
