@@ -666,7 +666,7 @@ def test_federations_that_do_not_fit_are_told():
     fitted = fs.VerticalFLAFE(functions=["ab"], protection="open", importance="forest", **SMALL).fit(federation(60))
     with pytest.raises(ParameterError, match="protection='statistics'"):
         fitted.predict(federation(60))
-    with pytest.raises(DataError, match="fit it in this federation first"):
+    with pytest.raises(DataError, match="fit it here"):
         fitted.combine(federation(60))
 
 

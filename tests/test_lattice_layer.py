@@ -11,11 +11,11 @@ import pytest
 
 import fedsift as fs
 from fedsift.errors import CiphertextError, OperationRefused, OverflowGuard, ReplyError, SecurityError
+from fedsift.models.splitnn.halves import Networks
 from fedsift.models.splitnn.layers import interactive as ring
 from fedsift.models.splitnn.layers import lattice as lattice_layer
 from fedsift.models.splitnn.layers.lattice import LatticeRun, encrypt_lattice, weigh_lattice
 from fedsift.models.splitnn.model import SplitNN
-from fedsift.models.splitnn.party_networks import Networks
 from fedsift.models.splitnn.settings import BottomSettings, GateSettings, TopSettings
 from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.fedsdg.gate_training import read_gates

@@ -267,7 +267,7 @@ def test_predictions_survive_saving_and_another_session_and_new_rows(tmp_path):
     np.testing.assert_allclose(network.predict_proba(test), before, atol=CLOSE)
     network.save(tmp_path)
     for site in sites(fed).values():
-        site.keys.clear()
+        site.models.forget(network.model_)
     with pytest.raises(OperationRefused, match="no part"):
         network.predict(test)
     again = SplitNN.load(tmp_path, fed)

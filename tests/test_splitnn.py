@@ -14,10 +14,10 @@ import fedsift as fs
 from fedsift.core.table import Table
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
+from fedsift.models.splitnn.halves import Halves
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.model import SplitNN, load_part, register_model
 from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
-from fedsift.models.splitnn.party_networks import Halves
 from fedsift.models.splitnn.settings import LABEL_PROTECTIONS, embeddings_of, protected
 from fedsift.models.splitnn.training import top_round
 

@@ -23,6 +23,7 @@ from fedsift.models.base import FederatedModel, as_they_went_in, refuse_labels
 from fedsift.models.parts import JobHash, check_job, job_of, label_kind, part_file
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.splitnn import training
+from fedsift.models.splitnn.halves import top_of
 from fedsift.models.splitnn.layers import lattice, shared_run
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, outside, own_networks, usual_epochs
 from fedsift.models.splitnn.layers.shared_parts import Part
@@ -37,7 +38,7 @@ from fedsift.models.splitnn.settings import (
     check_label_epsilon,
     note_label_epsilon,
 )
-from fedsift.models.splitnn.training import SplitRun, top_of
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.models.unseen import GRADING, SharedScores
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]

@@ -11,10 +11,11 @@ import numpy as np
 from fedsift.core.files import read_plain
 from fedsift.core.party import Site
 from fedsift.errors import DataError
+from fedsift.models.splitnn.halves import Halves
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import read_arrays, set_weights, weights_of, write_arrays
-from fedsift.models.splitnn.party_networks import Bottom, Halves, Top
+from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings
 
 FORMAT = "fedsift-splitnn"

@@ -6,11 +6,10 @@ may have a bottom of its own. ``forward`` keeps the graph of one batch until ``b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsift.core.party import Party
 from fedsift.errors import ParameterError, ReplyError
@@ -298,25 +297,3 @@ class Top:
 
 def chunks(rows: int) -> list[tuple[int, int]]:
     return [(start, min(start + _CHUNK, rows)) for start in range(0, rows, _CHUNK)]
-
-
-@dataclass
-class Halves:
-    """What a party holds of one network: its half, the label holder's, and shares of the weights where they meet."""
-
-    bottom: Bottom | None = None
-    top: Top | None = None
-    share: NDArray[np.uint64] | None = field(default=None, repr=False)  # of the weights of its own embedding
-    shares: dict[str, NDArray[np.uint64]] | None = field(default=None, repr=False)  # the label holder's, by party
-    held: list[np.ndarray] = field(default_factory=list, repr=False)  # predictions that wait to be scored
-
-    def apart(self) -> Halves:
-        """The same halves for another run: what that one does to shares and predictions stays with it."""
-        return replace(self, shares=None if self.shares is None else dict(self.shares), held=[])
-
-
-@dataclass
-class Networks:
-    """The networks of a run."""
-
-    of: dict[str, Halves] = field(default_factory=dict)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar, cast
+from dataclasses import replace
+from typing import Annotated, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
@@ -24,63 +23,12 @@ from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party, Task
 from fedsift.errors import OperationRefused, ParameterError
 from fedsift.models.splitnn.gates import Importance
+from fedsift.models.splitnn.halves import Networks, bottom_of, halves_of, rows_of_batch, top_of
 from fedsift.models.splitnn.layers.shared_parts import check_batch_size
-from fedsift.models.splitnn.networks import derived_seed
-from fedsift.models.splitnn.party_networks import Bottom, Halves, Networks, Top, chunks
+from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
 from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of, protected
 
-T = TypeVar("T")
 Observe = Callable[[int], None] | None  # hears of each epoch
-
-
-@dataclass(frozen=True)
-class Order:
-    """The rows of an epoch, in the order in which all parties take them."""
-
-    key: tuple[str, int, int]  # view, seed, epoch
-    rows: NDArray[np.int64]
-
-
-def halves_of(party: Party, model: str) -> Halves:
-    """What this party holds of a network: of the run under way, or a copy of what was kept (runs go side by side)."""
-    of = (party.state.get(Networks) or party.keep(Networks())).of
-    if model not in of:
-        of[model] = party.models.part(model, Halves).apart() if model in party.models else Halves()
-    return of[model]
-
-
-def bottom_of(party: Party, model: str) -> Bottom:
-    return _there(party, halves_of(party, model).bottom, f"{model}/bottom")
-
-
-def top_of(party: Party, model: str) -> Top:
-    return _there(party, halves_of(party, model).top, f"{model}/top")
-
-
-def share_of(party: Party, model: str) -> NDArray[np.uint64]:
-    """A party's share of the weights where its embedding meets the top model."""
-    return _there(party, halves_of(party, model).share, f"{model}/share")
-
-
-def shares_of(party: Party, model: str) -> dict[str, NDArray[np.uint64]]:
-    """The label holder's shares of them, by party."""
-    return _there(party, halves_of(party, model).shares, f"{model}/shares")
-
-
-def _there(party: Party, half: T | None, name: str) -> T:
-    if half is None:
-        raise OperationRefused(party.name, "split training", f"there is no part {name!r} of a network at this party")
-    return half
-
-
-def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarray:
-    """The rows of one batch: the same everywhere, because all draw the epoch's order from the same seed."""
-    key = (party._view, half.settings.seed, epoch)
-    order: Order | None = party.state.get(Order)
-    if order is None or order.key != key:
-        drawn = np.random.default_rng(derived_seed(half.settings.seed, "rows", epoch))
-        order = party.keep(Order(key, drawn.permutation(party.n_rows)))
-    return order.rows[start : start + half.settings.batch_size]
 
 
 @operation(
@@ -136,7 +84,7 @@ def bottom_round(
     bottom = bottom_of(party, model)
     if gradient is not None:
         bottom.backward(gradient)
-    return None if epoch is None else bottom.forward(_rows(party, bottom, epoch, start))
+    return None if epoch is None else bottom.forward(rows_of_batch(party, bottom, epoch, start))
 
 
 @operation(
@@ -152,7 +100,7 @@ def bottom_round(
 def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:
     top = top_of(party, model)
     _check_open(party, embeddings)
-    rows = _rows(party, top, epoch, start)
+    rows = rows_of_batch(party, top, epoch, start)
     own = halves_of(party, model).bottom
     if own is not None:
         embeddings = {**embeddings, party.name: own.forward(rows)}

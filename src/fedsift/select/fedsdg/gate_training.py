@@ -10,7 +10,8 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import ReplyError
 from fedsift.models.splitnn.gates import Importance, importance_to_mu
-from fedsift.models.splitnn.training import SplitRun, bottom_of
+from fedsift.models.splitnn.halves import bottom_of
+from fedsift.models.splitnn.training import SplitRun
 
 
 @operation(

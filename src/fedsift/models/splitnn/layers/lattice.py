@@ -33,6 +33,7 @@ from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.bfv import LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.splitnn.halves import bottom_of, halves_of, rows_of_batch, share_of, shares_of, top_of
 from fedsift.models.splitnn.layers.block_product import Plan
 from fedsift.models.splitnn.layers.interactive import (
     DELTA_BITS,
@@ -78,7 +79,7 @@ from fedsift.models.splitnn.layers.lattice_wire import (
     weighed_of,
 )
 from fedsift.models.splitnn.party_networks import Bottom
-from fedsift.models.splitnn.training import _rows, bottom_of, halves_of, hold_predictions, share_of, shares_of, top_of
+from fedsift.models.splitnn.training import hold_predictions
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import meet_all
 
@@ -188,7 +189,7 @@ def encrypt_lattice(
 
 
 def _next(party: Party, bottom: Bottom, epoch: int | None, start: int) -> np.ndarray:
-    return np.asarray(bottom.forward(_rows(party, bottom, int(epoch or 0), start)))
+    return np.asarray(bottom.forward(rows_of_batch(party, bottom, int(epoch or 0), start)))
 
 
 def _sent(party: Party, end: OwnEnd) -> tuple[Ring, Plans]:
@@ -300,7 +301,7 @@ def learn_lattice(
     """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 15."""
     top, shares, told = top_of(party, model), shares_of(party, model), party.held(Epoch)
     told.begin(party, epoch, start, top.settings.batch_size)
-    rows = _rows(party, top, epoch, start)
+    rows = rows_of_batch(party, top, epoch, start)
     total = _total(party, model, activations, len(rows))
     seen, gradient = top_step(party, top, total, halves_of(party, model).bottom, rows)
     delta = np.zeros((top.settings.batch_size, gradient.shape[1]), dtype=np.uint64)
