@@ -53,6 +53,17 @@ class Roles:
     def keeper_of(self, owner: str) -> str:
         return self.helper if owner == self.active else self.active
 
+    @property
+    def computing(self) -> tuple[str, str]:
+        """Who computes on shares."""
+        return self.active, self.helper
+
+    def other(self, party: Party) -> str:
+        """The member that computes with this one."""
+        if party.name not in self.computing:
+            raise OperationRefused(party.name, "shared network", "this party computes nothing on shares")
+        return self.helper if party.name == self.active else self.active
+
     def kept_by(self, name: str) -> list[str]:
         return [owner for owner in self.owners if self.keeper_of(owner) == name]
 
@@ -287,7 +298,8 @@ class Batch:
     rows: np.ndarray
     number: int
     factor: np.uint64
-    hidden: Angles | None = None
+    angles: Angles | None = None  # its share, masked
+    hidden: Angles | None = None  # of all members, masked
     shares: Any = None
     error: Ring | None = None
     half: Ring | None = None
