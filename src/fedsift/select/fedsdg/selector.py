@@ -29,7 +29,7 @@ from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
-from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks, refit_batch
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import (
     BottomSettings,
@@ -389,7 +389,10 @@ class FedSDG(Selector):
         if empty := not any(mask.any() for mask in kept.values()):
             warn_of_nothing(fed, type(self).__name__, self.protection == "shares")
         if self.protection == "shares" or not empty:
-            self.network_ = self._network(fed.n_rows).fit_columns(fed, kept, "fedsdg")
+            network, columns = self._network(fed.n_rows), int(sum(mask.sum() for mask in kept.values()))
+            if self.protection == "shares":
+                network.batch_size = refit_batch(self._batch_size, columns, fed.n_rows, self._refit_epochs(fed.n_rows))
+            self.network_ = network.fit_columns(fed, kept, "fedsdg")
 
     def _false_discovery(self, fed: Federation, price: float, start: dict[str, np.ndarray]) -> float:
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""

@@ -22,7 +22,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
+from fedsift.models.splitnn.layers.choice import check_neutral, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
 from fedsift.models.splitnn.training import SplitRun, bottom_of
@@ -152,9 +152,10 @@ class GroupLasso(Selector):
         selected = {name: values > 0 for name, values in found.norms.items()}
         if not any(mask.any() for mask in selected.values()):
             self._warn_of_nothing(fed)
+        epochs = usual_epochs(self.refit_epochs, 20, fed.n_rows, 128)
+        left = int(sum(mask.sum() for mask in selected.values()))
         network = SplitNN(
-            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
-            batch_size=min(self.batch_size, 128),
+            width=2 * self.width, epochs=epochs, batch_size=refit_batch(self.batch_size, left, fed.n_rows, epochs),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, selected, "lasso")

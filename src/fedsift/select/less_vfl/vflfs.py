@@ -19,7 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn.gates import shrink_columns
-from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
+from fedsift.models.splitnn.layers.choice import check_neutral, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
@@ -187,9 +187,10 @@ class VFLFS(Selector):
             fed.ledger.note(text)
             warnings.warn(text, UserWarning, stacklevel=4)
         outcome = Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
+        epochs = usual_epochs(self.refit_epochs, 20, fed.n_rows, 128)
+        columns = int(sum(mask.sum() for mask in outcome.selected.values()))
         network = SplitNN(
-            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
-            batch_size=min(self._batch_size, 128),
+            width=2 * self.width, epochs=epochs, batch_size=refit_batch(self._batch_size, columns, fed.n_rows, epochs),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, outcome.selected, "vflfs")

@@ -12,7 +12,9 @@ from functools import partial
 
 from fedsift.core.federation import Federation
 from fedsift.errors import ParameterError
+from fedsift.models.splitnn.basis import WIDE
 from fedsift.models.splitnn.layers.lattice import LatticeRun
+from fedsift.models.splitnn.layers.shared_parts import LEAST_BATCH
 from fedsift.models.splitnn.training import SplitRun
 from fedsift.mpc import dealer
 
@@ -40,6 +42,17 @@ def usual_epochs(asked: int | None, most: int, rows: int, batch_size: int) -> in
     if asked is not None:
         return asked
     return min(most, max(3, MOST_STEPS // -(-rows // batch_size)))
+
+
+def refit_batch(most: int, columns: int, rows: int, epochs: int) -> int:
+    """Rows of a step of a network that only predicts, at most so many.
+
+    Plain steps learn by their number, and a row costs the same bytes in a large step and in a small one: 64 rows, where
+    columns are few (axes of many have a rate of their own) and that makes no longer a training than ``MOST_STEPS``;
+    else 128. Over 32 rows the usual rate is half of what no longer settles.
+    """
+    few = columns <= WIDE and epochs * -(-rows // LEAST_BATCH) <= MOST_STEPS
+    return min(most, LEAST_BATCH if few else 2 * LEAST_BATCH)
 
 
 def own_networks(protection: str) -> type[SplitRun]:
