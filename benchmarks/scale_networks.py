@@ -1,0 +1,113 @@
+"""Cost formulas of networks on shares, for ``scale.py``: their default trainings, as the package's own rules make them.
+
+How many steps a training takes and how many rows they go through follows from the number of rows (``usual_epochs``,
+``refit_batch``, FedSDG's own rules), so formulas ask these rules; what a step, a row and an input of it cost is
+measured. How many columns are kept, and at which prices FedSDG looks, is not known before: at most 20 columns, two
+prices, two networks that are compared and the last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from scale_formulas import Size, Spec, Terms
+
+from fedsift.models.splitnn.layers.choice import grown_batch, refit_batch, usual_epochs
+from fedsift.select.fedsdg.gate_search import SECOND_LOOK
+from fedsift.select.fedsdg.selector import SECOND_LATER, FedSDG
+from fedsift.select.fedsdg.shared_training import BLOCK, LATER
+from fedsift.select.less_vfl.shared_lasso import READINGS
+
+MOST_LEFT = 20
+
+
+@dataclass(frozen=True)
+class Training:
+    """One network: so many steps, rows gone through, sines, inputs, and readings of gates or norms."""
+
+    epochs: float
+    rows: float
+    batch: float
+    width: int
+    inputs: float
+    every: float = math.inf  # steps between two readings
+
+    @property
+    def steps(self) -> float:
+        return self.epochs * math.ceil(self.rows / self.batch)
+
+    @property
+    def passes(self) -> float:
+        return self.epochs * self.rows
+
+
+Trainings = Callable[[Size], list[Training]]
+
+
+def _last(s: Size, most: int, batch: int | None = None, width: int = 32) -> Training:
+    """The network of what is kept."""
+    rows, left = int(s.n), int(min(s.d, MOST_LEFT))
+    epochs = usual_epochs(None, most, rows, 128)
+    return Training(epochs, rows, refit_batch(batch, left, rows, epochs), width, left + 1)
+
+
+def _less(s: Size) -> list[Training]:
+    return [_last(s, 18, 256)]
+
+
+def _lasso(s: Size) -> list[Training]:
+    batch = grown_batch(256, int(s.n))
+    epochs = usual_epochs(None, 30, int(s.n), batch)
+    steps = epochs * math.ceil(s.n / batch)
+    return [Training(epochs, s.n, batch, 16, s.d + 1, max(1, steps // READINGS)), _last(s, 20)]
+
+
+def _gates(s: Size, second: bool) -> list[Training]:
+    rules, part, rows = FedSDG(), int(0.8 * s.n), int(s.n)
+    epochs, left, batch = rules._epochs(part), int(min(s.d, MOST_LEFT)), rules._batch_size(part)
+    found = [Training(epochs + max(1, epochs // LATER), part, batch, 16, s.d + 1, BLOCK)]
+    if second and s.d > SECOND_LOOK:
+        found.append(Training(epochs + max(1, epochs // SECOND_LATER), part, batch, 16, SECOND_LOOK + 1, BLOCK))
+    compared = max(1, rules._refit_epochs(part) // 2)
+    found += 2 * [Training(compared, part, grown_batch(128, part), 16, left + 1)]
+    last = rules._refit_epochs(rows)
+    return [*found, Training(last, rows, refit_batch(None, left, rows, last), 32, left + 1)]
+
+
+def _sum(trainings: Trainings, of: Callable[[Training], float]) -> Callable[[Size], float]:
+    return lambda s: sum(of(each) for each in trainings(s))
+
+
+def _spec(parameters: Callable[[Size], dict[str, Any]], trainings: Trainings, rows: int, columns: int) -> Spec:
+    steps = _sum(trainings, lambda t: t.steps)
+    readings = _sum(trainings, lambda t: t.steps / t.every)
+    sines = _sum(trainings, lambda t: t.passes * t.width)
+    inputs = _sum(trainings, lambda t: t.steps * t.inputs * t.width)
+    products = _sum(trainings, lambda t: t.passes * t.inputs * t.width)
+    read = _sum(trainings, lambda t: t.steps / t.every * t.inputs * t.width)
+    one: Terms = {"1": lambda s: 1.0}
+    return Spec(
+        parameters,
+        rounds={**one, "steps": steps, "readings": readings},
+        bytes={**one, "p": lambda s: s.p, "nd": lambda s: s.n * s.d, "np": lambda s: s.n * s.p, "sines": sines,
+               "sines_p": lambda s: sines(s) * (s.p - 2), "inputs": inputs, "read": read,
+               "steps_p": lambda s: steps(s) * s.p},
+        cpu={**one, "nd": lambda s: s.n * s.d, "sines": sines, "products": products, "inputs": inputs,
+             "steps_p": lambda s: steps(s) * s.p},
+        says="a training's length follows from the rows; steps and readings of it, sines: rows gone through x sines, "
+        "inputs: steps x inputs x sines, products: rows gone through x inputs x sines",
+        rows=rows,
+        columns=columns,
+    )  # fmt: skip
+
+
+NETWORKS: dict[str, Spec] = {
+    "less_vfl": _spec(lambda s: {}, _less, 4, 2),
+    "group_lasso": _spec(lambda s: {}, _lasso, 4, 2),
+    "vflfs": _spec(lambda s: {"n_features": int(s.k)}, _lasso, 4, 2),
+    "stochastic_gate": _spec(lambda s: {}, lambda s: _gates(s, False), 4, 2),
+    "fedsdg": _spec(lambda s: {}, lambda s: _gates(s, True), 4, 5),
+}
