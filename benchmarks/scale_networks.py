@@ -89,6 +89,11 @@ def _spec(parameters: Callable[[Size], dict[str, Any]], trainings: Trainings, ro
     products = _sum(trainings, lambda t: t.passes * t.inputs * t.width)
     read = _sum(trainings, lambda t: t.steps / t.every * t.inputs * t.width)
     one: Terms = {"1": lambda s: 1.0}
+
+    def most(s: Size) -> float:
+        """Numbers of the largest message: everyone's columns at the label holder, or the corrections of a batch."""
+        return max(max(t.rows * t.inputs * (s.p - 1) / s.p, 4 * t.batch * t.width) for t in trainings(s))
+
     return Spec(
         parameters,
         rounds={**one, "steps": steps, "readings": readings},
@@ -97,6 +102,7 @@ def _spec(parameters: Callable[[Size], dict[str, Any]], trainings: Trainings, ro
                "steps_p": lambda s: steps(s) * s.p},
         cpu={**one, "nd": lambda s: s.n * s.d, "sines": sines, "products": products, "inputs": inputs,
              "steps_p": lambda s: steps(s) * s.p},
+        largest={**one, "most": most},
         says="a training's length follows from the rows; steps and readings of it, sines: rows gone through x sines, "
         "inputs: steps x inputs x sines, products: rows gone through x inputs x sines",
         rows=rows,
