@@ -99,19 +99,16 @@ def test_every_method_between_real_processes(system, tmp_path, partition):
     support.assert_same(there, support.in_one_process(tmp_path, partition, methods))
 
 
-@pytest.mark.flare
-@pytest.mark.parametrize("partition", PARTITIONS)
-def test_every_method_in_the_simulator(tmp_path, partition):
-    methods = methods_of(partition)
+def in_the_simulator(tmp_path, partition: str, methods: dict, ids: int | None = None) -> dict:
     workspace = tmp_path / "workspace"
-    for name, text in support.parties(tmp_path, partition).items():
+    for name, text in support.parties(tmp_path, partition, ids).items():
         (tmp_path / "parties" / name).mkdir(parents=True)
         (tmp_path / "parties" / name / PARTY_FILE).write_text(text)
     introduce_parties({name: tmp_path / "parties" / name / PARTY_FILE for name in doubles.names_of(partition)})
     (workspace / "local").mkdir(parents=True)
     rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(doubles.MANY)}
     (workspace / "local" / "resources.json").write_text(json.dumps(rules))
-    job = write_job(doubles.many_job(partition, methods), tmp_path / "job", doubles.MANY)
+    job = write_job(doubles.many_job(partition, methods, ids is not None), tmp_path / "job", doubles.MANY)
     names = doubles.names_of(partition)
     simulator = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(job)]
     command = [*simulator, "-w", str(workspace), "-c", ",".join(names), "-t", str(len(names))]
@@ -121,7 +118,28 @@ def test_every_method_in_the_simulator(tmp_path, partition):
         processes.started["simulator"].wait(900)
     there = json.loads((workspace / "server" / "simulate_job" / "many.json").read_text())
     assert_probes_get_nothing(there.pop("probes"))
+    return there
+
+
+@pytest.mark.flare
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_every_method_in_the_simulator(tmp_path, partition):
+    methods = methods_of(partition)
+    there = in_the_simulator(tmp_path, partition, methods)
     support.assert_same(there, support.in_one_process(tmp_path, partition, methods))
+
+
+@pytest.mark.flare
+def test_four_aligned_runs_of_every_method_are_equal_on_every_transport(system, tmp_path):
+    """The same people and seed, each time in another order of rows: twice in one process, in the simulator, in a real
+    system. Each run draws its own keys, so each aligns its rows anew."""
+    methods = methods_of("vertical")
+    first, second = (support.in_one_process(tmp_path, "vertical", methods, ids) for ids in (1, 2))
+    simulated = in_the_simulator(tmp_path, "vertical", methods, 3)
+    real = support.many(system, tmp_path, "vertical", methods, 4)
+    real.pop("probes")
+    for other in (second, simulated, real):
+        support.assert_same_answer(other, first)
 
 
 class SlowLine(doubles.TestSystem):
