@@ -206,7 +206,8 @@ def test_a_run_says_label_rows_job_files_and_the_command_that_repeats_it(tmp_pat
     assert facts["origin"]["inputs"]["shop"] in page
     own = json.loads((tmp_path / "out" / "summary-shop.json").read_text())
     assert own["run"] | {"made": "", "job": "", "shared": 0} == {
-        "made": "", "label": "", "holders": ["bank"], "rows": {"shop": 50}, "shared": 0, "job": "", "inputs": {"shop": facts["origin"]["inputs"]["shop"]},
+        "made": "", "label": "", "holders": ["bank"], "rows": {"shop": 50}, "shared": 0, "job": "",
+            "inputs": {"shop": facts["origin"]["inputs"]["shop"]},
         "commands": [], "coordinator": "neutral", "submitter": "neutral",
     }  # fmt: skip
 
