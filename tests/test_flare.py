@@ -328,22 +328,22 @@ def test_interruption_leaves_no_process_and_no_folder(job_file, tmp_path):
 
 @pytest.mark.flare
 def test_search_goes_on_from_its_checkpoint_after_the_coordinator_died(tmp_path, job_file):
-    """The server is killed in the middle of a swarm; run again with --resume, it does not start from the beginning."""
+    """The server is killed in the middle of a swarm; run again with --resume, it goes on and ends as it would have."""
     X, y = mixed_table(90)
     X = X.assign(person=range(90), outcome=y)
     X[["person", "outcome", "signal", "noise"]].to_csv(tmp_path / "a.csv", index=False)
     X[["person", "weak", "counts", "copy"]].to_csv(tmp_path / "b.csv", index=False)
     (tmp_path / "job.toml").write_text(
         '[parties.a]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.b]\nfile = "b.csv"\nid = "person"\n'
-        '[method]\nname = "pso_evffs"\npopsize = 3\niterations = 40\npatience = "none"\nmodels = 1\nfolds = 2\n'
+        '[method]\nname = "pso_evffs"\npopsize = 3\niterations = 12\npatience = "none"\nmodels = 1\nfolds = 2\n'
         "max_trees = 2\nmax_depth = 2\nrefit = false\n"
     )
     out = tmp_path / "out"
-    checkpoint = tmp_path / ".out.checkpoints" / "job.json"
+    kept = tmp_path / ".out.checkpoints"
     command = [*FEDSIFT, "run", str(tmp_path / "job.toml"), "--on", "poc", "--out", str(out)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
-        support.wait_until(lambda: checkpoint.exists() or first.poll() is not None, 400)
-        assert checkpoint.exists(), first.stderr.read()
+        support.wait_until(lambda: list(kept.glob("*.json")) or first.poll() is not None, 400)
+        (checkpoint,) = kept.glob("*.json")
         for process in psutil.Process(first.pid).children(recursive=True):
             if "server_train" in " ".join(process.cmdline()):
                 process.kill()  # the coordinator's machine goes away
@@ -351,14 +351,20 @@ def test_search_goes_on_from_its_checkpoint_after_the_coordinator_died(tmp_path,
         first.wait(60)
     assert not out.exists()
     before = json.loads(checkpoint.read_text())["swarm"]
-    job = load_job(tmp_path / "job.toml", ["method.iterations=2"])
-    told = []
-    facts = run_on(job, "poc", out, resume=True, say=told.append)
-    curve = json.loads((out / "selection.json").read_text())["details"]["curve"]
+    facts = run_on(load_job(tmp_path / "job.toml"), "poc", out, resume=True, say=lambda text: None)
+    there = json.loads((out / "selection.json").read_text())
+    curve = there["details"]["curve"]
     assert len(curve) >= len(before["curve"]) >= 1
     assert curve[: len(before["curve"])] == before["curve"]
     assert facts["method"] == "pso_evffs"
     assert not checkpoint.parent.exists()
+    done = subprocess.run([*FEDSIFT, "run", str(tmp_path / "job.toml"), "--out", str(tmp_path / "whole"), "-q"],
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    whole = json.loads((tmp_path / "whole" / "selection.json").read_text())
+    assert there["selected"] == whole["selected"]
+    for found, expected in zip(curve, whole["details"]["curve"], strict=True):
+        assert found == pytest.approx(expected, rel=METHODS["pso_evffs"].repeats_within)
 
 
 @pytest.mark.flare

@@ -260,6 +260,18 @@ def test_submitted_job_cannot_name_a_file_of_the_server(job):
         _job(content)
 
 
+def test_a_checkpoint_is_of_one_job_and_not_of_all_jobs_of_that_name(job, tmp_path):
+    pytest.importorskip("nvflare")
+    from fedsift.deploy.coordinator import _checkpoint
+
+    content = public_job(job)
+    kept = _checkpoint({**content, "resume": False}, tmp_path)
+    assert _checkpoint({**content, "resume": True}, tmp_path) == kept
+    other = _checkpoint({**content, "method": {**content["method"], "popsize": 5}}, tmp_path)
+    assert other != kept
+    assert _checkpoint({**content, "name": "../../x"}, tmp_path).parent == other.parent == kept.parent
+
+
 @pytest.mark.parametrize("name", ["a b", "server"])
 def test_name_that_no_certificate_can_carry_is_refused(tmp_path, name):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")

@@ -7,6 +7,7 @@ submitted and nothing else; a file name in it (a checkpoint) is never used as a 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -121,7 +122,7 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
         job = _job(content)
         fed = _federation(job, transport)
         plan(fed, read_submitted(content)[1])
-        checkpoint, resume = _checkpoint(job, folder), content.get("resume") is True
+        checkpoint, resume = _checkpoint(content, folder), content.get("resume") is True
         earlier = checkpoint.with_suffix(".ledger.csv")
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
@@ -313,10 +314,15 @@ def _keep_checkpoint(selector: Selector, file: Path) -> None:
     selector._select = with_checkpoint  # type: ignore[method-assign]
 
 
-def _checkpoint(job: Job, folder: Path) -> Path:
-    """Where this server keeps the job's checkpoint: by the job's name, in a folder that the server chose."""
+def _checkpoint(content: Mapping[str, object], folder: Path) -> Path:
+    """Where this server keeps the job's checkpoint: by the job's hash, in a folder that the server chose.
+
+    Many jobs have the same name (job.toml), and another job's search is nothing to go on from.
+    """
     given = os.environ.get(CHECKPOINT)
-    return (Path(given) if given else folder.parent / "fedsift-checkpoints") / f"{job.path.stem}.json"
+    told = json.dumps({**content, "resume": None}, sort_keys=True)
+    name = hashlib.sha256(told.encode()).hexdigest()[:32]
+    return (Path(given) if given else folder.parent / "fedsift-checkpoints") / f"{name}.json"
 
 
 def _deliver(run: runs.Run) -> None:
