@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from method_cases import NEEDS_TORCH, QUICK
+from method_cases import NEEDS_TORCH, QUICK, federation, selector
 from typer.testing import CliRunner
 
 import fedsift as fs
@@ -86,6 +86,17 @@ def test_what_is_no_run_is_refused_in_one_line(run):
         said = fedsift("reproduce", run / "empty")
         assert said.exit_code != 0
         assert words in said.stderr
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in VERTICAL])
+def test_four_runs_of_a_method_over_rows_or_a_grid_are_equal(method):
+    """The others are in the next test, in four orders of rows; what FLARE gives is compared in test_flare."""
+    first, *others = (selector(method).fit(federation(method)) for _ in range(4))
+    for other in others:
+        scores = [fit.scores_["score"].to_numpy(dtype=float) for fit in (other, first)]
+        np.testing.assert_allclose(*scores, rtol=max(first.repeats_within, 1e-9), atol=1e-9)
+        assert first.selected_ == other.selected_
+        assert first.selection_.engineered == other.selection_.engineered
 
 
 @pytest.mark.parametrize("method", VERTICAL)
