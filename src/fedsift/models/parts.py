@@ -299,6 +299,8 @@ def _in_keys(site: Site, model: str) -> list[str]:
     return [name for name in site.keys if f":{model}/" in f"{name}/"]
 
 
+#: Of a prediction at the sites that keep a model: its part, leave to read scores, and what becomes of them.
+KEPT: tuple[Operation, ...] = (read_part, *predicted.OPERATIONS, keep_by_id)
 OPERATIONS: tuple[Operation, ...] = (
     class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
     *secure_sum.OPERATIONS, *predicted.OPERATIONS, write_part, read_part, forget_part,

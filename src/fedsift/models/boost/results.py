@@ -19,7 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import Array, ByName, check_reply, operation
 from fedsift.core.party import Labels, Party
-from fedsift.errors import DataError, ReplyError
+from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.bins import SplitRecords
 from fedsift.models.boost.growing_tree import Boosting
 from fedsift.models.boost.tree import probabilities
@@ -264,6 +264,16 @@ def stored_fields(party: Party, model: str) -> dict[str, Any]:
 def stored_part(party: Party, model: str) -> StoredPart:
     """The same, to be read."""
     return StoredPart.read(stored_fields(party, model))
+
+
+def told_records(party: Party, model: str) -> list[dict[str, Any]]:
+    """Own cuts of a kept model, to say which way rows go; refused of one that was grown so that nobody is told."""
+    part = stored_part(party, model)
+    if part.shared is not None:
+        raise OperationRefused(
+            party.name, "boost", f"the model {model[:60]!r} was grown with protection = 'all': no side of a row is told"
+        )
+    return part.records
 
 
 def goes_left(party: Party, model: str, record: dict[str, Any], rows: np.ndarray) -> np.ndarray:
