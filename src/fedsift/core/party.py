@@ -113,6 +113,7 @@ class Site:
             raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         self._before(marked, request)
         party = self._party(request.view, session, round, run)
+        kept = dict(party.state)
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
@@ -122,7 +123,12 @@ class Site:
             if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
                 self._failed(marked, request)
             raise
-        self._after(marked, request, value)
+        try:
+            self._after(marked, request, value)
+        except FedsiftError:  # what the step has kept for later ones goes with the reply that does not leave
+            party.state.clear()
+            party.state.update(kept)
+            raise
         reply = encode({"ok": value})
         self._answered(marked, request, len(data), len(reply))
         if session:

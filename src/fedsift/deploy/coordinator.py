@@ -28,6 +28,7 @@ from nvflare.widgets.info_collector import InfoCollector
 from fedsift.core.approval import plan
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
+from fedsift.core.job import PREDICTIONS
 from fedsift.core.ledger import Ledger
 from fedsift.core.progress import watching
 from fedsift.core.progress_bar import Shown
@@ -121,6 +122,7 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
     try:
         job = _job(content)
         fed = _federation(job, transport)
+        fed = fed.for_predictions() if content.get("purpose") == PREDICTIONS else fed
         plan(fed, read_submitted(content)[1])
         checkpoint, resume = _checkpoint(content, folder), content.get("resume") is True
         earlier = checkpoint.with_suffix(".ledger.csv")

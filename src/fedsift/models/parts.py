@@ -292,6 +292,8 @@ def free(site: Site, model: str) -> None:
     site.models.forget(model)
 
 
+#: Of a prediction at the sites that keep a model: its part, leave to read scores, and what becomes of them.
+KEPT: tuple[Operation, ...] = (read_part, *predicted.OPERATIONS, keep_by_id)
 OPERATIONS: tuple[Operation, ...] = (
     class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
     *secure_sum.OPERATIONS, *predicted.OPERATIONS, write_part, read_part, forget_part,

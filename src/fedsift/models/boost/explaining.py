@@ -22,7 +22,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
-from fedsift.models.boost.stored import StoredNode, goes_left, stored_part
+from fedsift.models.boost.stored import StoredNode, goes_left, stored_part, told_records
 from fedsift.models.tree_shap import Cut, Feature, Leaf, Node, covers, shapley_of_tree
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -41,7 +41,7 @@ class Explained:
 
 def _sides(party: Party, model: str) -> dict[str, np.ndarray]:
     """Of each of its cuts: the number of its column, and which rows go left (packed bits)."""
-    records, every = stored_part(party, model).records, np.arange(party.n_rows)
+    records, every = told_records(party, model), np.arange(party.n_rows)
     names = [record.bins.column for record in records]
     missing = next((name for name in names if name not in party.columns), None)
     if missing is not None:

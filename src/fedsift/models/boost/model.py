@@ -79,6 +79,7 @@ class _SecureBoost(FederatedModel):
     """
 
     operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
+    predicting: ClassVar[tuple[Operation, ...]] = together(parts.KEPT, [read_part], predicting.HELD)
     cell_parameters = ("min_cell", "min_leaf")
     epsilon_parameters = ("epsilon",)
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {"sum_noise": (WIDTH, "boost.half_sums")}

@@ -19,7 +19,7 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.errors import DataError
+from fedsift.errors import DataError, OperationRefused
 from fedsift.models.parts import JobHash, check_job, job_of, part_file
 
 FORMAT, VERSION = "fedsift-boost-part", 2
@@ -158,6 +158,16 @@ class Routes:
 def stored_part(party: Party, model: str) -> StoredPart:
     """This site's part of a kept model."""
     return party.models.part(model, StoredPart)
+
+
+def told_records(party: Party, model: str) -> list[SplitRecord]:
+    """Own cuts of a kept model, to say which way rows go; refused of one that was grown so that nobody is told."""
+    part = stored_part(party, model)
+    if part.shared is not None:
+        raise OperationRefused(
+            party.name, "boost", f"the model {model[:60]!r} was grown with protection = 'all': no side of a row is told"
+        )
+    return part.records
 
 
 def goes_left(party: Party, model: str, record: SplitRecord, rows: np.ndarray) -> np.ndarray:

@@ -118,6 +118,7 @@ class SplitNN(FederatedModel):
 
     name = "split_network"
     operations = OPERATIONS
+    predicting = (*parts.KEPT, read_network, *shared_run.HELD)
     epsilon_parameters = ("label_epsilon",)
     _saved = ("widths_", "loss_curve_", "facts_")
 

@@ -55,6 +55,9 @@ from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.ring import Ring, product
 
 OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *ops.OPERATIONS, *answers.OPERATIONS)
+#: Of these, what leaves predictions with the label holder.
+HELD = (*pairs.OPERATIONS, *dealing.OPERATIONS, ops.hide_rows, ops.take_rows, ops.send_angles,
+        answers.send_answer, answers.hold_rows, answers.hold_all)  # fmt: skip
 PREDICT_ROWS = 4096
 
 
