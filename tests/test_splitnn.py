@@ -11,12 +11,12 @@ import pytest
 from conftest import mixed_table
 
 import fedsift as fs
+from fedsift.core.identity import private_generator
 from fedsift.core.table import Table
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.model import SplitNN, load_part, register_model
-from fedsift.core.identity import private_generator
 from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
 from fedsift.models.splitnn.settings import LABEL_PROTECTIONS, embeddings_of, protected
 from fedsift.models.splitnn.training import top_round
@@ -107,7 +107,9 @@ def test_a_party_whose_weights_never_change():
     network = small(epochs=1).fit(fed)
     for name, site in sites(fed).items():
         kept = site.keys[f"model:{network.model_}/bottom"]
-        fresh = build_model("dense", len(kept.owner), 4, {"hidden": [8]}, derived_seed(own_seed(site, 3), "bottom", name))
+        fresh = build_model(
+            "dense", len(kept.owner), 4, {"hidden": [8]}, derived_seed(own_seed(site, 3), "bottom", name)
+        )
         for key, value in weights_of(kept.module).items():
             assert not np.array_equal(value, weights_of(fresh)[key]), (name, key)
 
@@ -346,7 +348,10 @@ def test_first_weights_hang_on_the_secret_of_the_site_and_not_on_the_announced_s
         network = small(epochs=1, learning_rate=1e-12).fit(table)
         kept.append(
             [
-                {key: value.copy() for key, value in weights_of(site.keys[f"model:{network.model_}/{half}"].module).items()}
+                {
+                    key: value.copy()
+                    for key, value in weights_of(site.keys[f"model:{network.model_}/{half}"].module).items()
+                }
                 for site in sites(table).values()
                 for half in ("bottom", "top")
                 if f"model:{network.model_}/{half}" in site.keys

@@ -29,7 +29,7 @@ _CHUNK = 4096
 
 
 def secret_seed(party: Party, seed: int) -> int:
-    """What this party draws its half from: with first weights that others know, the first embeddings are its columns."""
+    """What a party draws its half from: with first weights that others know, its first embeddings are its columns."""
     return int(party.generator("split network", seed).integers(2**53))
 
 
