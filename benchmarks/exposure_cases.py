@@ -105,6 +105,7 @@ CASES: dict[str, Case] = {
     "sffs": Case(selector("sffs"), (*SIX, *WIDE, "sonar")),
     "sffs, epsilon 1": Case(selector("sffs", epsilon=1.0)),
     "sffs, screen": Case(selector("sffs", screen=10), ("colon", "madelon", *WIDE)),
+    "sffs, coarse": Case(selector("sffs", screen="coarse"), ("colon", "madelon", *WIDE)),
     "information_value": Case(selector("information_value"), (*SIX, "leukemia", "adult")),
     "information_value, weights": Case(selector("information_value"), FEW, weighted=True),
     "information_value, epsilon 1": Case(selector("information_value", epsilon=1.0)),

@@ -14,6 +14,8 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
+from fedsift.mpc.column_scores.coarse_f import COARSE, screened_by_bits
+from fedsift.mpc.column_scores.coarse_f import OPERATIONS as BITS
 from fedsift.mpc.column_scores.f_statistic import OPERATIONS, best_f, component_f
 from fedsift.mpc.column_scores.grouped_f import OPERATIONS as SCREENING
 from fedsift.mpc.column_scores.grouped_f import screened
@@ -34,9 +36,11 @@ class SFFS(Selector):
     scheme : additive encryption: ``auto``, ``ou`` or ``paillier``.
     epsilon, delta : differential privacy of each party's rows (``mpc/column_scores/noise.py``); None: exact sums. With
         noise values stand where their bins do, and far ones are clipped.
-    screen : for very wide tables: groups of so many columns that a party finds alike are scored first, and only columns
-        of the best groups one by one (``mpc/column_scores/grouped_f.py``); None: every column.
-    screen_share : the share of the groups that goes on.
+    screen : for very wide tables. ``"coarse"``: every column is first scored by one bit a row, and only the best
+        exactly (``mpc/column_scores/coarse_f.py``). A number: groups of so many columns that a party finds alike are
+        scored first, and only columns of the best groups one by one (``mpc/column_scores/grouped_f.py``). None: every
+        column.
+    screen_share : the share of the columns, or of the groups, that goes on.
 
     Examples
     --------
@@ -54,7 +58,7 @@ class SFFS(Selector):
         "coordinator: per-class sums of unnamed, standardised columns, with epsilon label counts of their bins with "
         "noise; parties: which of their columns were kept"
     )
-    operations = together(OPERATIONS, NOISY, SCREENING)
+    operations = together(OPERATIONS, NOISY, SCREENING, BITS)
     epsilon_parameters = ("epsilon",)
 
     def __init__(
@@ -65,7 +69,7 @@ class SFFS(Selector):
         scheme: str = "auto",
         epsilon: float | None = None,
         delta: float = 1e-6,
-        screen: int | None = None,
+        screen: int | str | None = None,
         screen_share: float = 0.05,
     ):
         self.n_features = n_features
@@ -81,7 +85,8 @@ class SFFS(Selector):
         check_choice("scheme", self.scheme, SCHEMES)
         check_privacy(self.epsilon, self.delta)
         check_opener(fed, self.epsilon)
-        check_number("screen", self.screen, 2, 1000, whole=True, none=True)
+        if self.screen != COARSE:
+            check_number("screen", self.screen, 2, 1000, whole=True, none=True)
         check_number("screen_share", self.screen_share, 1e-4, 1)
         if self.screen is not None and self.epsilon is not None:
             raise ParameterError("screen is for exact sums: give screen or epsilon, one of the two")
@@ -99,8 +104,9 @@ class SFFS(Selector):
         return outcome
 
     def _screened(self, fed: Federation) -> Outcome:
-        """The exact scores of columns whose groups went on; the others score 0."""
-        places = screened(fed, scheme=self.scheme, share=self.screen_share)
+        """The exact scores of columns that went on, by themselves or with their groups; the others score 0."""
+        first = screened_by_bits if self.screen == COARSE else screened
+        places = first(fed, scheme=self.scheme, share=self.screen_share)
         part = fed.view(columns=places)
         found = best_f(part, component_f(part, scheme=self.scheme))
         scores = {name: np.zeros(count) for name, count in fed.n_columns.items()}
