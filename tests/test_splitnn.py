@@ -11,6 +11,7 @@ import pytest
 from conftest import mixed_table
 
 import fedsift as fs
+from fedsift.core.identity import private_generator
 from fedsift.core.table import Table
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
@@ -42,16 +43,23 @@ def sites(fed):
     return fed._link.transport.sites
 
 
+def own_seed(site, seed):
+    """What ``secret_seed`` gives this site: the announced seed alone does not say it."""
+    return int(private_generator(site.secret, site.table, "split network", seed).integers(2**53))
+
+
 def one_process(X, y, fed, seed, epochs, batch, task):
     """The same network written as one module under one autograd graph: the oracle."""
     tables = {name: site.table for name, site in sites(fed).items()}
     inputs = [torch.from_numpy(InputEncoder.fit(t, t.columns).matrix(t)) for t in tables.values()]
     bottoms = [
-        build_model("dense", x.shape[1], 4, {"hidden": [8]}, derived_seed(seed, "bottom", name))
-        for name, x in zip(tables, inputs)
+        build_model("dense", x.shape[1], 4, {"hidden": [8]}, derived_seed(own_seed(site, seed), "bottom", name))
+        for (name, site), x in zip(sites(fed).items(), inputs)
     ]
     outputs = 1 if task == "regression" else int(y.max()) + 1
-    top = build_model("dense", 4 * len(bottoms), outputs, {"hidden": [5]}, derived_seed(seed, "top"))
+    holder = next(site for site in sites(fed).values() if site.table.label is not None)
+    top_seed = derived_seed(own_seed(holder, seed), "top")
+    top = build_model("dense", 4 * len(bottoms), outputs, {"hidden": [5]}, top_seed)
     parameters = [p for module in [*bottoms, top] for p in module.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=0.003)
     if task == "regression":
@@ -100,7 +108,9 @@ def test_a_party_whose_weights_never_change():
     network = small(epochs=1).fit(fed)
     for name, site in sites(fed).items():
         kept = site.models.part(network.model_, Halves).bottom
-        fresh = build_model("dense", len(kept.owner), 4, {"hidden": [8]}, derived_seed(3, "bottom", name))
+        fresh = build_model(
+            "dense", len(kept.owner), 4, {"hidden": [8]}, derived_seed(own_seed(site, 3), "bottom", name)
+        )
         for key, value in weights_of(kept.module).items():
             assert not np.array_equal(value, weights_of(fresh)[key]), (name, key)
 
@@ -327,3 +337,29 @@ def test_importance_keeps_the_order_of_purity_and_its_range():
 def test_importing_fedsift_drags_torch_in():
     code = "import fedsift, fedsift.models.splitnn.model, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_first_weights_hang_on_the_secret_of_the_site_and_not_on_the_announced_seed():
+    X, y = numbers()
+    table = fs.Federation.split(X, y, parties=2)
+    kept = []
+    for secret in (b"1" * 32, b"1" * 32, b"2" * 32):
+        for site in sites(table).values():
+            site._secret = secret
+        network = small(epochs=1, learning_rate=1e-12).fit(table)
+        kept.append(
+            [
+                {
+                    key: value.copy()
+                    for key, value in weights_of(site.keys[f"model:{network.model_}/{half}"].module).items()
+                }
+                for site in sites(table).values()
+                for half in ("bottom", "top")
+                if f"model:{network.model_}/{half}" in site.keys
+            ]
+        )
+    assert len(kept[0]) == 3  # two parties' halves and the label holder's top
+    for first, again, other in zip(*kept):
+        for key, value in first.items():
+            np.testing.assert_array_equal(value, again[key])
+            assert "weight" not in key or not np.allclose(value, other[key]), key

@@ -72,7 +72,7 @@ def select_components(
     if party.name in top.widths:
         embeddings = {**embeddings, party.name: _training_embedding(bottom_of(party, model))}
     joined = top.joined(embeddings, party.n_rows)
-    generator = np.random.default_rng(derived_seed(top.settings.seed, "stage 2"))
+    generator = np.random.default_rng(derived_seed(top.seed, "stage 2"))
     held = torch.from_numpy(generator.permutation(party.n_rows)[: party.n_rows // 5])
     train = torch.ones(party.n_rows, dtype=torch.bool)
     train[held] = False
@@ -192,7 +192,7 @@ class _LocalLasso:
         self.target = target
         self.start = bottom.norms()
         self.shrinkage = 0.0
-        generator = np.random.default_rng(derived_seed(bottom.settings.seed, "stage 3"))
+        generator = np.random.default_rng(derived_seed(bottom.seed, "stage 3"))
         self.order = generator
         self.held = torch.from_numpy(generator.permutation(len(target))[: len(target) // 5])
 

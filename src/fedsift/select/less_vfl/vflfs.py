@@ -50,14 +50,14 @@ def autoencode(party: Party, *, model: str, epochs: Epochs, weight: float, price
     s = bottom.settings
     kept: Decoder | None = party.state.get(Decoder)
     if kept is None or kept.model != model:
-        seed = derived_seed(s.seed, "decoder", party.name)
+        seed = derived_seed(bottom.seed, "decoder", party.name)
         told = s.options.get("hidden")
         hidden = [int(size) for size in reversed(told)] if isinstance(told, list) else []
         kept = party.keep(Decoder(model, build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)))
     decoder = kept.module
     parameters = [*bottom.module.parameters(), *decoder.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=s.rate, fused=True)
-    generator = np.random.default_rng(derived_seed(s.seed, "auto-encoder", party.name))
+    generator = np.random.default_rng(derived_seed(bottom.seed, "auto-encoder", party.name))
     for _ in range(epochs):
         order = generator.permutation(len(bottom.matrix))
         for start in range(0, len(order), s.batch_size):
