@@ -26,6 +26,7 @@ import numpy as np
 
 from fedsift.core.message import wire_type
 from fedsift.crypto.additive import okamoto_uchiyama, paillier
+from fedsift.crypto.kernel import shared
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
 MOST = 16
@@ -51,6 +52,7 @@ _BACKENDS: dict[str, Any] = {"ou": okamoto_uchiyama, "paillier": paillier}
 SCHEMES = ("auto", *_BACKENDS)  # the fastest first
 _SCHEME_CODES = {"ou": 1, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
+_CHECKED = 1 << 12  # numbers whose range is checked that are worth a thread of their own
 _KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
 
 
@@ -85,17 +87,24 @@ class Ciphertexts:
     @property
     def payload(self) -> Any:
         """The numbers, in the form in which ``montgomery`` computes; what no encryption gives is refused here."""
+        raw = self._raw
         if self._payload is None:
-            self._check_range()
-            self._payload = self._key.modulus.load(self._raw, self._width)
+            self._check_range(raw)
+            self._payload = self._key.modulus.load(raw, self._width)
+            self._raw = None  # not held twice
         return self._payload
 
-    def _check_range(self) -> None:
+    def _check_range(self, raw: bytes | None) -> None:
         """Above zero and below the modulus: compared where a number first differs from it, from the highest byte on."""
-        rows = np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[:, ::-1]
+        rows = np.frombuffer(raw or b"", np.uint8).reshape(-1, self._width)[:, ::-1]
         modulus = np.frombuffer(self._key.modulus.n.to_bytes(self._width, "big"), np.uint8)
-        first = (rows != modulus).argmax(axis=1)
-        if not ((rows[np.arange(len(rows)), first] < modulus[first]) & rows.any(axis=1)).all():
+
+        def inside(start: int, end: int) -> bool:
+            some = rows[start:end]
+            first = (some != modulus).argmax(axis=1)
+            return bool(((some[np.arange(len(some)), first] < modulus[first]) & some.any(axis=1)).all())
+
+        if not all(shared(inside, np.arange(len(rows) + 1), _CHECKED)):
             raise CiphertextError("a ciphertext is outside the range of its key: it is damaged")
 
     @property
