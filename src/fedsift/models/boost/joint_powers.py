@@ -249,7 +249,9 @@ def _saving(a: _Team, b: _Team, each: int = 1) -> float:
 def _pairs(a: _Team, b: _Team) -> np.ndarray:
     """The cell of each row in two teams together."""
     kind = np.int32 if a.cells * b.cells < 2**31 else np.int64
-    return np.asarray(a.codes.astype(kind) * kind(b.cells) + b.codes)
+    joint: np.ndarray = np.multiply(a.codes, b.cells, dtype=kind)
+    np.add(joint, b.codes, out=joint, casting="unsafe")
+    return joint
 
 
 def _join(a: _Team, b: _Team) -> _Team:
