@@ -20,7 +20,7 @@ from fedsift.errors import ParameterError
 
 _MOST_CELLS = 4096  # of columns that are counted jointly
 _ROWS_OF_A_CELL = 32  # at least, where columns are counted jointly: sums over cells are additions too
-_ROWS_AT_ONCE = 1 << 25  # times columns, of a histogram
+_ROWS_AT_ONCE = 1 << 24  # times columns, of a histogram
 _ROWS_OF_A_THREAD = 1 << 15  # times columns, that are worth a thread of their own
 
 
@@ -84,7 +84,7 @@ class _Plan:
         side_by_side(apart, zip(teams, self._histograms(self.values, joint, cells)))
 
     def _histograms(self, values: Ciphertexts, codes: np.ndarray, groups: list[int]) -> list[Ciphertexts]:
-        """In blocks of columns: their row numbers together take a quarter of a gigabyte at most."""
+        """In blocks of columns: their row numbers together take an eighth of a gigabyte at most."""
         step = max(1, _ROWS_AT_ONCE // max(1, len(values)))
         blocks = [slice(first, first + step) for first in range(0, len(groups), step)]
         return [each for block in blocks for each in self._block(values, codes[:, block], groups[block])]
