@@ -13,7 +13,7 @@ import fedsift as fs
 from fedsift.core.identity import private_generator
 from fedsift.errors import OverflowGuard, ParameterError
 from fedsift.models.boost import joint_powers as boost_joint
-from fedsift.models.boost.joint_powers import GroupTable, _teams, joint_sums
+from fedsift.models.boost.joint_powers import GroupTable, _blocks, _teams, joint_sums
 from fedsift.models.boost.model import SecureBoostClassifier
 from fedsift.models.boost.sums import (
     Ask,
@@ -105,7 +105,7 @@ def test_joint_counting_could_give_other_sums(alike, monkeypatch):
     left_out = np.array([c.argmax() for c in counts])
     sizes = [np.where(np.arange(len(c)) == out, 0, c) for c, out in zip(counts, left_out)]
     table = GroupTable(np.arange(700) + 20, codes, groups, left_out, np.concatenate(sizes))
-    assert any(team.parts for team in _teams(table))
+    assert any(team.parts for _, team in _teams(_blocks(0, table)))
     values = rng.integers(0, 1000, 720)
     vector = key.public.encrypt(values.tolist())
     empty = replace(table, rows=np.zeros(0, np.int64), codes=np.zeros((0, 5), np.int64))  # asked for, and without rows

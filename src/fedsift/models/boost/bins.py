@@ -30,8 +30,9 @@ def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
         table = party.table
         fine = side_by_side(lambda column: ColumnBins.fit(table, column, most), party.columns)
         fitted = fine if bins == most else [merged(each, bins) for each in fine]
-        # Without missing values in training -1 cannot occur here, so every code is a bin.
-        codes = np.zeros((party.n_rows, len(fitted)), np.int16, order="F")
+        # Without missing values in training -1 cannot occur here, so every code is a bin: mostly a byte a cell.
+        kind = np.min_scalar_type(max((each.count for each in fitted), default=1))
+        codes = np.zeros((party.n_rows, len(fitted)), kind, order="F")
 
         def fill(place: int) -> None:
             codes[:, place] = fitted[place].codes(table)
@@ -40,6 +41,19 @@ def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
         return fitted, codes
 
     return party.cached(("boost bins", bins, most), fit)
+
+
+def chosen_codes(codes: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Some of the columns; nothing is copied where it is all of them."""
+    if np.array_equal(columns, np.arange(codes.shape[1])):
+        return codes
+    chosen = np.empty((len(codes), len(columns)), codes.dtype, order="F")
+
+    def fill(place: int) -> None:
+        chosen[:, place] = codes[:, columns[place]]
+
+    side_by_side(fill, range(len(columns)))
+    return chosen
 
 
 def _binned_once(party: Party, bins: int) -> int:

@@ -16,7 +16,7 @@ from fedsift.core.operation import Array, Whole, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import fitted_bins
+from fedsift.models.boost.bins import chosen_codes, fitted_bins
 from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_node
 from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan, PlanFields, large_gradients, training_rows
@@ -183,7 +183,7 @@ def new_jobs(
             fingerprint = np.packbits(train).tobytes() + numbers.tobytes()
             gradient_set = known.setdefault(fingerprint, len(known))
             job = Job(model_number, output, gradient_set, train, exact, whole, units,
-                      [fitted[c] for c in own], codes[:, own], mine)  # fmt: skip
+                      [fitted[c] for c in own], chosen_codes(codes, own), mine)  # fmt: skip
             job.nodes[0] = make_node(job, 0, 0, np.arange(party.n_rows))
             jobs.append(job)
     state.jobs = jobs
