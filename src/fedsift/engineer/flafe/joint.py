@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.engineer.flafe.asked import check_places
 from fedsift.engineer.flafe.candidates import Pool, evaluate_at
 from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
 from fedsift.engineer.flafe.features import CrossFeature, Pair, read_record
@@ -65,6 +66,7 @@ def keep_parts(party: Party, *, model: str, records: list[dict[str, str | int]])
     """Remember, at this site, the operands of kept features and the released values of those it holds."""
     ids, pool = party.table.ids.tolist(), party.held(Pool).values
     parts = [read_record(OwnPart, record, party.name) for record in records]
+    check_places(party, "keep_parts", (part.position for part in parts if part.position >= 0), pool.shape[1])
     values = {part.formula: dict(zip(ids, pool[:, part.position].tolist())) for part in parts if part.position >= 0}
     noise = party.held(NoisyColumns) if NoisyColumns in party.state else None
     operands = [part.operand for part in parts]

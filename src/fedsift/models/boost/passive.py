@@ -119,7 +119,7 @@ def receive_gradients(
     opened_by="active",
     releases=lambda reply: Release(2 * int(np.unpackbits(reply["filled"]).sum()), SUM_BITS),
     reply={"sums": Ciphertexts, "columns": Array("i"), "groups": Array("i"), "left_out": Array("i"),
-           "filled": Array("i"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
+           "filled": Array("u"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
            "into": Array("i")},
 )  # fmt: skip
 def level_sums(party: Party, *, nodes: LevelNodes) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class _Answer:
     receives="aggregate",
     about="for nodes cut by one of its columns: which rows go left, one bit a row",
     learns="which of its columns was cut, and between which of its bins",
-    reply={"bits": Array("i"), "records": Array("i")},
+    reply={"bits": Array("u"), "records": Array("i")},
 )
 def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut nodes. Bin edges and column names stay here; the record's number is what others get."""

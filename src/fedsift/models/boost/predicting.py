@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, ByName, operation
@@ -60,7 +61,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
     learns="which way those rows go",
     reply=ByName({"splits": Array("i"), "counts": Array("i"), "rows": Array("i")}),
 )
-def walk_down(party: Party, *, model: str, sides: dict[str, np.ndarray]) -> dict[str, Any]:
+def walk_down(party: Party, *, model: str, sides: dict[str, NDArray[np.uint8]]) -> dict[str, Any]:
     """Take the answers in, go on through own splits, and ask about the next split of others."""
     part = stored_part(party, model)
     if Routes not in party.state:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score, f1_score, r2_score, roc_auc_score
 
 from fedsift.core.federation import Federation
-from fedsift.core.operation import Array, ByName, check_reply, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Labels, Party
 from fedsift.errors import ReplyError
 from fedsift.models.boost.growing_tree import Boosting
@@ -58,21 +58,21 @@ def held_out_scores(party: Party, *, metric: str) -> list[float]:
     return [score(metric, state.labels, *each) for each in held]
 
 
+_USES = {"columns": Array("i"), "splits": Array("i"), "gain": Array("f")}
+
+
 @operation(
     "boost.column_uses",
     times="1 a session",
     discloses="aggregate",
     about="how often each column was cut, and with which gain",
-    reply=[ByName(dict)],
+    reply=[ByName(_USES)],
 )
 def column_uses(party: Party) -> list[dict[str, Any]]:
     """For each model and party: column positions, number of splits, summed gain."""
     return [
         {name: _as_arrays(uses) for name, uses in model.uses.items()} for model in party.held(Boosting).models
     ]  # fmt: skip
-
-
-_USES = {"columns": Array("i"), "splits": Array("i"), "gain": Array("f")}
 
 
 def all_uses(
@@ -96,7 +96,6 @@ def all_uses(
 
 
 def _check_uses(uses: Any, columns: int, holder: str) -> None:
-    check_reply(_USES, uses, holder, "column_uses")
     places = uses["columns"]
     inside = not len(places) or 0 <= places.min() <= places.max() < columns
     if not inside or not len(places) == len(uses["splits"]) == len(uses["gain"]):
@@ -117,7 +116,7 @@ def _as_arrays(uses: dict[int, list[float]]) -> dict[str, np.ndarray]:
     times="1 a session",
     discloses="control",
     about="number of trees and the validation curve",
-    reply={"trees": int, "rounds": int, "curve": list},
+    reply={"trees": int, "rounds": int, "curve": [float]},
 )
 def keep_model(party: Party, *, model: str) -> dict[str, Any]:
     """Put the trees (which party, which split number, leaf values) and own records into this site's store."""

@@ -109,7 +109,7 @@ def begin_gains(
     about="its half of the gain of each column, under a mask; how often each of its own was cut",
     opened="aggregate: the summed gain of each column, and how often it was cut",
     concerns="own columns and labels",
-    reply={"halves": dict, "splits": Array("i"), "unit": float},
+    reply={"halves": ByName(Array("i")), "splits": Array("i"), "unit": float},
     times="20000 a session",
     after="boost.begin_gains",
 )

@@ -24,10 +24,11 @@ Fixed point: g has 12 fractional bits, d 20, the weights 36 (a step is 2^-4, exa
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
@@ -158,8 +159,8 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys])
     reply=(dict, type(None)),
 )
 def encrypt_lattice(
-    party: Party, *, model: str, outputs: int, answer: LatticeGradients | None = None, epoch: int | None = None,
-    start: int = 0, stop: int | None = None,
+    party: Party, *, model: str, outputs: Annotated[int, Between(1, 4096)], answer: LatticeGradients | None = None,
+    epoch: int | None = None, start: int = 0, stop: int | None = None,
 ) -> dict[str, Any] | None:  # fmt: skip
     """Algorithm 3, lines 16 to 20 for the last batch, and Algorithm 2, lines 2 to 9 for the next."""
     bottom = bottom_of(party, model)
@@ -262,7 +263,7 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
     receives="ciphertext",
     about="activations under the label holder's mask",
     learns="nothing: activations under a mask",
-    reply={"masked": np.ndarray, "note": bytes},
+    reply={"masked": Array("i", 2), "note": bytes},
 )
 def open_lattice(party: Party, *, model: str, answer: LatticeAnswer) -> dict[str, Any]:
     """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
