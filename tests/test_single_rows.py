@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +207,26 @@ def test_scores_that_were_refused_are_not_opened_all_the_same(logistic):
         meet_all(run)
         with pytest.raises(OperationRefused, match="earlier step"):
             run.ask(part_scores, to="shop", model=model.model_id_, label_holder="bank")
+
+
+@pytest.mark.parametrize(
+    ("changed", "ids"),
+    [
+        ({}, 1),
+        ({"rows": {"bank": 10_000, "shop": ROWS, "ghost": 1}}, 0),  # sizes of nobody who is there
+        ({"blocks": [["shop"], ["bank"]]}, 0),
+        ({"blocks": [["bank", "shop", "ghost"]], "rows": {"bank": 10_000, "shop": ROWS, "ghost": 1}}, 0),
+        ({"rows": {"bank": True, "shop": ROWS}}, 0),
+        ({"rows": {"bank": -5, "shop": ROWS}}, 1),
+    ],
+)
+def test_long_lists_of_guesses_do_not_count_as_few_ids(logistic, changed, ids):
+    """Else a coordinator would match as many lists as it likes, of any length."""
+    told = {"blocks": [["bank", "shop"]], "rows": {"bank": 1, "shop": ROWS}, **changed}
+    job = logistic.open_with(rows_of([7])).for_predictions().job("alignment", told)
+    assert logistic.sites["shop"].few.ids_of(job) == ids
+    assert logistic.sites["shop"].few.ids_of(replace(job, purpose="")) == 0
+    assert logistic.sites["shop"].few.ids_of(replace(job, coordinator="bank")) == 0
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -100,10 +100,16 @@ class FewRows:
     def ids_of(self, job: Job) -> int:
         """Of an alignment for predictions that can match few ids at most, how many; of any other 0.
 
-        Nobody learns of more ids than the shortest list has whether they are known to all.
+        No party learns of more ids than the shortest list has whether all know them: of the lists of those who share
+        rows with this one, whose sizes the alignment holds them to (``shared_rows.agreed``); what else is told is not
+        looked at.
         """
-        sizes = job.parameters.get("rows")
-        told = [size for size in sizes.values() if type(size) is int] if isinstance(sizes, dict) else []
-        shortest = max(1, min(told, default=0))
-        few = job.purpose == PREDICTIONS and bool(told) and shortest < self.rules.policy.min_rows
-        return shortest if few and self.rules.policy.few_rows_a_day > 0 else 0
+        policy, blocks, sizes = self.rules.policy, job.parameters.get("blocks"), job.parameters.get("rows")
+        if job.purpose != PREDICTIONS or not job.neutral or not isinstance(blocks, list) or not isinstance(sizes, dict):
+            return 0
+        block = next((each for each in blocks if isinstance(each, list) and self.party in each), [])
+        told = [size for size in (sizes.get(name) for name in job.parties if name in block) if type(size) is int]
+        if len(block) != len(job.parties) or len(told) != len(block):
+            return 0
+        shortest = max(1, min(told))
+        return shortest if shortest < policy.min_rows and policy.few_rows_a_day > 0 else 0
