@@ -6,10 +6,11 @@ asked for them (cross-validation, prediction), never those of a single tree. A m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
@@ -84,11 +85,17 @@ def gain_bits(table: Bits, heights: list[int], own: int) -> Bits:
     times="20000 a session",
 )
 def begin_gains(
-    party: Party, *, model: int, heights: dict[str, int], dealt: dict[str, list[np.ndarray]]
+    party: Party,
+    *,
+    model: int,
+    heights: dict[PartyName, Annotated[int, Between(0, 100_000)]],
+    dealt: dict[str, list[np.ndarray]],
 ) -> dict[str, SealedBox]:
     """The summed gain of each column, on shares: one program a pair. ``heights``: columns of every party."""
     state, talks, pairs = party.held(Shares), party.held(Talks), party.held(Pairs)
-    if not 0 <= model < len(state.models) or heights.get(party.name) != len(party.columns):
+    compared = {each for name in talks.of for each in state.owners(party.name, name)}
+    fits = heights.get(party.name) == len(party.columns) and compared <= set(heights)
+    if not 0 <= model < len(state.models) or not fits:
         raise OperationRefused(party.name, "begin_gains", "a model or columns that are not there")
     grown = state.models[model]
     gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
@@ -116,6 +123,8 @@ def begin_gains(
 def gain_halves(party: Party, *, model: int) -> dict[str, Any]:
     """For the coordinator."""
     state, pairs = party.held(Shares), party.held(Pairs)
+    if not 0 <= model < len(state.models):
+        raise OperationRefused(party.name, "gain_halves", "a model that is not there")
     halves: dict[str, Ring] = {}
     for name, talk in party.held(Talks).of.items():
         if not isinstance(talk.result, np.ndarray):
