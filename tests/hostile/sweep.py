@@ -84,7 +84,7 @@ def _twice(place: Any, key: Any) -> bool:
 
 def _one_less(place: Any, key: Any) -> bool:
     value = place[key]
-    if isinstance(value, (list, bytes, str)) and value or isinstance(value, np.ndarray) and value.shape > (0,):
+    if (isinstance(value, (list, bytes, str)) and value) or (isinstance(value, np.ndarray) and value.shape > (0,)):
         place[key] = value[:-1]
         return True
     return False

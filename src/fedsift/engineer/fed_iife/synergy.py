@@ -27,7 +27,7 @@ from fedsift.core.party import Party
 from fedsift.core.requested import check_positions, check_size
 from fedsift.models.fed_linear import FITS as SEARCHED
 from fedsift.models.fed_linear import unpack_moments, with_intercept
-from fedsift.mpc.horizontal_study import DESIGN, TARGET, TRAIN, Study
+from fedsift.mpc.horizontal_study import Study, design_of, target_of, training_of
 from fedsift.mpc.secure_sum import SecureSum, both, summed
 
 GRID = 200  # cells of the grid from -CLIP to CLIP on which quartiles are looked up
@@ -63,7 +63,7 @@ def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
     values = _held(party)
     check_size(party.name, "additive_moments", "edges", edges, values.shape[1], _CELLS - 1)
     basis = additive_basis(values, edges)
-    joint = np.hstack([with_intercept(basis), party.state[TARGET][party.state[TRAIN]]])
+    joint = np.hstack([with_intercept(basis), target_of(party)[training_of(party)]])
     product = joint.T @ joint
     return np.asarray(product[np.triu_indices(len(product))])
 
@@ -77,11 +77,11 @@ def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
 )
 def pair_tables(party: Party, *, edges: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """(1 + outputs) x pairs x 16 numbers, then the squared residuals of each output."""
-    values, outputs = _held(party), party.state[TARGET].shape[1]
+    values, outputs = _held(party), target_of(party).shape[1]
     width = values.shape[1]
     check_size(party.name, "pair_tables", "edges", edges, width, _CELLS - 1)
     check_size(party.name, "pair_tables", "coefficients", coefficients, _TERMS * width + 1, outputs)
-    residual = party.state[TARGET][party.state[TRAIN]] - with_intercept(additive_basis(values, edges)) @ coefficients
+    residual = target_of(party)[training_of(party)] - with_intercept(additive_basis(values, edges)) @ coefficients
     cell = (values[:, :, None] >= edges).sum(axis=2)
     one_hot = (cell[:, :, None] == np.arange(_CELLS)).astype(np.float64)
     one_hot = one_hot.reshape(len(values), _CELLS * values.shape[1])
@@ -91,7 +91,7 @@ def pair_tables(party: Party, *, edges: np.ndarray, coefficients: np.ndarray) ->
 
 
 def _held(party: Party) -> np.ndarray:
-    return np.asarray(np.clip(party.state[DESIGN][party.state[TRAIN]], -CLIP, CLIP))
+    return np.asarray(np.clip(design_of(party)[training_of(party)], -CLIP, CLIP))
 
 
 def _pair_blocks(matrix: np.ndarray) -> np.ndarray:
@@ -176,15 +176,15 @@ def local_interaction(party: Party, *, pairs: np.ndarray, neighbours: int, max_r
     in each.
     """
     check_size(party.name, "local_interaction", "pairs", pairs, None, 2)
-    check_positions(party.name, "local_interaction", "pairs", pairs.ravel(), party.state[DESIGN].shape[1])
-    rows = np.flatnonzero(party.state[TRAIN])
+    check_positions(party.name, "local_interaction", "pairs", pairs.ravel(), design_of(party).shape[1])
+    rows = np.flatnonzero(training_of(party))
     if len(rows) > max_rows:
         generator = party.generator("iife: rows of interaction", party.job.random_state)
         rows = np.sort(generator.permutation(rows)[:max_rows])
         party.site.enter_part(party, party.row_numbers[rows], "iife.local_interaction")
     if len(rows) <= 2 * neighbours:
         return np.zeros(len(pairs) + 1)
-    design, target = party.state[DESIGN][rows], party.state[TARGET][rows]
+    design, target = design_of(party)[rows], target_of(party)[rows]
     # Different classes are farther apart than any two values.
     y = target[:, 0] if target.shape[1] == 1 else 1e6 * target.argmax(axis=1)
     return len(rows) * np.append(interaction_information(design, y, pairs, neighbours), 1.0)

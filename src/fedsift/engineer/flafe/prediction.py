@@ -23,7 +23,7 @@ from fedsift.engineer.flafe.shared_residual import (
     read_total,
 )
 from fedsift.engineer.flafe.statistics import SCORE_ROOM, Fraction, ModelPart, Predictions, Term
-from fedsift.errors import DataError, OperationRefused, ReplyError
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 
 _SCORE_BITS = 24
@@ -38,10 +38,7 @@ class Scores:
 
 
 def _part(party: Party, model: str) -> ModelPart:
-    part = party.keys.get(f"flafe statistics:{model}")
-    if not isinstance(part, ModelPart):
-        raise DataError(f"party {party.name!r} has no part of this model: fit it in this federation first")
-    return part
+    return party.models.part(model, ModelPart)
 
 
 @operation(

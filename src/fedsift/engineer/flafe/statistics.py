@@ -213,7 +213,7 @@ def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], b
 
 def keep_part(party: Party, model: str, part: ModelPart) -> None:
     """Where `prediction.py` looks for it."""
-    party.keys[f"flafe statistics:{model}"] = part
+    party.models.keep(model, part)
 
 
 @dataclass(frozen=True)

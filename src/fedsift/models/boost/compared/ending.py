@@ -15,12 +15,12 @@ from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.models.boost.bins import SplitRecords
 from fedsift.models.boost.compared.program import column_gains
 from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS
 from fedsift.models.boost.compared.state import Growing, Grown, Shares, Talks
 from fedsift.models.boost.compared.taking_part import spread, start_score
 from fedsift.models.boost.growing_tree import Boosting
+from fedsift.models.boost.stored import Labelled, SharedTrees, SplitRecords, StoredPart
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -243,13 +243,11 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     grown, scales = state.models, state.scales
     if scales is None or state.now is not None or len(grown) != state.outputs:
         raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
-    shared = {
-        "number": state.number, "first": state.first, "outputs": state.outputs, "score_bits": scales.score,
-        "words": np.dtype(scales.words).name, "cuts": [cuts for each in grown for cuts in each.cuts],
-        "codes": [codes for each in grown for codes in each.leaves],
-    }  # fmt: skip
-    records = party.held(SplitRecords).records
-    part: dict[str, Any] = {"model": model, "party": party.name, "records": records, "shared": shared}
+    shared = SharedTrees(
+        state.number, state.first, state.outputs, scales.score, np.dtype(scales.words).name,
+        [cuts for each in grown for cuts in each.cuts], [codes for each in grown for codes in each.leaves],
+    )  # fmt: skip
+    labelled = Labelled([], "", ())
     if state.number == 0:
         boosting = party.held(Boosting)
         labels, found = boosting.labels, boosting.models[0]
@@ -257,8 +255,8 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
         if labels.task == "regression":
             middle, size = spread(found, labels.values)
             base = [middle]
-        part |= {"base": base, "size": size, "task": labels.task, "classes": list(labels.classes)}
-    party.keys[f"boost:{model}"] = part
+        labelled = Labelled(base, labels.task, labels.classes, size)
+    party.models.keep(model, StoredPart(party.held(SplitRecords).records, labelled=labelled, shared=shared))
     return {"trees": sum(len(each.cuts) for each in grown), "rounds": len(grown[0].cuts)}
 
 
