@@ -70,6 +70,16 @@ MISFITS = [
     ("fed_iife, ksg, open", "iife.local_interaction.open", {"pairs": np.array([[0, 9]])}, "positions among"),
     ("gini with noise", "tables.open_counts", {"shapes": {"shop": []}}, "not the sums that"),
     ("network, lattice", "network_lattice.encrypt_lattice", {"outputs": 2**31}, "must lie between 1 and 4096"),
+    ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3}}, "a model or columns that are not there"),
+    ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3, "shop": 2**31}}, "must lie between"),
+    ("secureboost, all", "boost.gain_halves", {"model": 1}, "a model that is not there"),
+    ("secureboost, open", "boost.next_trees", {"per": 0}, "must lie between 1 and 8"),
+    ("secureboost, epsilon", "boost.begin_private_boosting", {"models": []}, "no model to begin"),
+    ("vertical_flafe", "flafe.offer_combination_key", {"columns": 2**31}, "must lie between 0 and 100000"),
+    ("vertical_flafe", "flafe.encrypt_columns", {"powers": [2**31]}, "must lie between 1 and 2"),
+    ("vertical_flafe", "flafe.compare_matrix", {"kept": [2**31]}, "places that are not there"),
+    ("flafe, statistics", "flafe.add_terms", {"weights": []}, "a weight for each term"),
+    ("fed_iife, noise", "iife.noisy_moments", {"classes": []}, "the label is text"),
     ("logistic, predicted", "scores.begin_grading", {"metrics": []}, "what the scores of the model are for"),
     ("hyfdca, predicted", "hyfdca.open_columns", {"classes": []}, "the label is text"),
     ("hyfdca, horizontal", "hyfdca.open_part", {"regression": True}, "the label is text"),
@@ -95,6 +105,7 @@ def test_a_request_that_does_not_fit_is_refused_in_words(case, step, changes, sa
     [
         ("flafe, statistics", "flafe.scale_candidates", "load the columns again"),
         ("secureboost, open", "boost.choose_splits", "of these nodes already"),
+        ("secureboost", "boost.own_half_sums", "were told before"),
     ],
 )
 def test_a_step_that_is_asked_twice_in_a_row_is_refused_in_words(case, step, says):

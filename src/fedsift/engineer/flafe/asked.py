@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import AtMost, Between
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.features import FUNCTIONS, Step
 from fedsift.errors import OperationRefused
 
 HIGHEST = max(power for powers in FUNCTIONS.values() for power in powers)
-Power = Annotated[int, Between(1, HIGHEST)]  # of a column, in a combination
-MOST_COMBINED = 100_000  # columns that one party holds
+Powers = Annotated[list[Annotated[int, Between(1, HIGHEST)]], AtMost(HIGHEST)]  # of a column, in combinations
+Count = Annotated[int, Between(0, 100_000)]  # of combined columns that one party holds
 
 
 def check_places(party: Party, step: str, places: Iterable[int], count: int) -> None:
