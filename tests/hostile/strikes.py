@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def _kept(store: dict[Any, Any]) -> dict[Any, int]:
 class Before:
     """A copy of what a site keeps, to go back to: all that runs, views, keys and models are, down to the last number.
 
-    Not the journal (nothing is taken off it), nor what cannot be copied: secret keys, tensors that carry gradients.
+    Not the journal (nothing is taken off it), nor what cannot be copied: secret keys, and tensors that carry gradients
+    and programs under way, after which there is no going back.
     Changed requests meet copies; the run goes on with what it had.
     """
 
@@ -88,7 +90,9 @@ class Before:
                 frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
                 whole = next(f.f_locals["x"] for f in reversed(frames) if f.f_code is copy.deepcopy.__code__)
                 self.shared[id(whole)] = whole
-                self.whole = self.whole and not type(whole).__module__.startswith("torch")
+                self.whole = (
+                    self.whole and not isinstance(whole, GeneratorType) and "torch" not in type(whole).__module__
+                )
 
 
 def _stores(site: Site) -> dict[str, Any]:
@@ -132,7 +136,9 @@ def strike(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:
             known = {told.partition(" to ")[0] for told in tally.errors}
             tally.errors += [str(error)] * (str(error).partition(" to ")[0] not in known)  # one of a kind
             changed = True
-        if len(tally.errors) >= ENOUGH or (changed and not kept.whole):  # a graph of gradients is gone
+        if len(tally.errors) >= ENOUGH or (
+            changed and not kept.whole
+        ):  # a graph of gradients is gone, a program has gone on
             break
         if changed:
             kept.bring_back()

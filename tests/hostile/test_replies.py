@@ -38,6 +38,7 @@ CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dic
     ("less_vfl", "less_vfl.match_components", ReplyError, lambda told: {"kept": np.zeros((1,) * 8)}),
     ("less_vfl", "less_vfl.match_components", ReplyError, lambda told: {"kept": np.ones(9, dtype=bool)}),
     ("sffs", "f_test.open_class_sums", ReplyError, lambda told: {"own": told["own"][:, 0]}),
+    ("vertical_flafe, noise", "core.count_table", ReplyError, lambda told: {"rows": 0}),
     ("vertical_flafe", "flafe.alike_features", ReplyError, lambda told: {"pairs": told["pairs"].astype(np.int64)}),
     ("secureboost", "core.count_table", AlignmentError, lambda told: {"rows": 1}),
     ("secureboost, open", "boost.level_sums", ReplyError, lambda told: {"filled": told["filled"].astype(np.uint64)}),

@@ -44,7 +44,7 @@ from fedsift.engineer.flafe.features import (
     is_column,
     top,
 )
-from fedsift.engineer.flafe.grid import Described, Layout, held_out_rows
+from fedsift.engineer.flafe.grid import Described, Layout, held_out_rows, told_rows
 from fedsift.engineer.flafe.importance import (
     BINS,
     BinImportance,
@@ -214,7 +214,7 @@ class Flafe(Selector):
         count = len(pairs) * len(self.functions)
         self._scales = {name: plan.column_scale(name, count) for name in self.functions}
         fed.ask(plan_columns, to=layout.parties, columns=count)
-        rows = {name: size.rows for name, size in fed.sizes().items()}
+        rows = told_rows(fed, layout)
         held = self._combine(fed, layout, pairs, rows)
         fed.ask(pool_features, to=layout.parties)
         kept = {group: combined_features(group, operands, held[group]) for group in layout.groups}
