@@ -82,6 +82,10 @@ def parted() -> Callable[[Federation], Any]:
     return conversation
 
 
+def weighted(name: str) -> Callable[[], Callable[[Federation], Any]]:
+    return lambda: lambda fed: select.METHODS[name]().fit(fed.designed(fs.Design(class_weight="balanced")))
+
+
 def logistic() -> Callable[[Federation], Any]:
     return lambda fed: fs.significance(fed, model="logistic", open_scores=True)
 
@@ -106,6 +110,8 @@ CASES: dict[str, Case] = {
     "sffs, epsilon 1": Case(selector("sffs", epsilon=1.0)),
     "sffs, screen": Case(selector("sffs", screen=10), ("colon", "madelon", *WIDE)),
     "sffs, coarse": Case(selector("sffs", screen="coarse"), ("colon", "madelon", *WIDE)),
+    "sffs, groups of 4": Case(selector("sffs", screen=4, screen_share=0.3)),
+    "sffs, weighted": Case(weighted("sffs")),
     "information_value": Case(selector("information_value"), (*SIX, "leukemia", "adult")),
     "information_value, weights": Case(selector("information_value"), FEW, weighted=True),
     "information_value, epsilon 1": Case(selector("information_value", epsilon=1.0)),
@@ -159,6 +165,7 @@ CASES: dict[str, Case] = {
     "random": Case(selector("random")),
     # statistics and explanations
     "correlation": Case(statistic("correlation")),
+    "vif": Case(statistic("vif")),
     "significance": Case(statistic("significance")),
     "correlation, open_tables": Case(statistic("correlation", open_tables=True), ("phishing", "default")),
     "significance, logistic": Case(logistic, FEW),

@@ -17,6 +17,7 @@ from fedsift.core.survival import concordance, residuals
 from fedsift.errors import DataError, ParameterError
 from fedsift.mpc.column_scores.paid_bins import countable_bins
 from fedsift.mpc.column_scores.weighing import STEPS
+from fedsift.mpc.column_scores.weighted_f import encrypt_weights
 from fedsift.select.filters.information_value import information_value
 
 RNG = np.random.default_rng(11)
@@ -58,6 +59,51 @@ def test_information_value_of_weighted_rows_is_that_of_the_plain_table(scheme):
             rows = selector.scores_[selector.scores_.party == name].set_index("feature").score
             got = [rows[column] for column in fed.column_names()[name]]
             np.testing.assert_allclose(got, expected, atol=within)
+
+
+def weighted_least_squares_f(x, codes, weights):
+    """F of the regression of x on indicators of the classes, by least squares with these weights."""
+    indicators, root = np.eye(codes.max() + 1)[codes], np.sqrt(weights)
+    fitted = indicators @ np.linalg.lstsq(indicators * root[:, None], x * root, rcond=None)[0]
+    rest, centre = (weights * (x - fitted) ** 2).sum(), (weights * x).sum() / weights.sum()
+    free = len(x) - indicators.shape[1]
+    return (((weights * (x - centre) ** 2).sum() - rest) / (indicators.shape[1] - 1)) / (rest / free)
+
+
+@pytest.mark.parametrize("scheme", ["ou", "paillier"])
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("by_class", [None, "balanced", {"0": 1.0, "1": 4.0, "2": 2.5}])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_f_statistics_of_weighted_rows_are_those_of_weighted_least_squares(scheme, classes, by_class, weighted):
+    codes = LABEL if classes == 2 else np.minimum(VALUES[:, 0] // 4, 2).astype(int)
+    told = {k: v for k, v in by_class.items() if int(k) < classes} if isinstance(by_class, dict) else by_class
+    if told is None and not weighted:
+        return
+    design = Design(weight="bank.w" if weighted else None, class_weight=told)
+    fitted = fs.SFFS(n_features=2, scheme=scheme).fit(federation(codes, w=WEIGHT).designed(design))
+    rows = np.rint(WEIGHT / WEIGHT.mean() * STEPS) / STEPS if weighted else np.ones(ROWS)
+    sums = np.array([rows[codes == k].sum() for k in range(classes)])
+    factors = 1 / sums if told == "balanced" else np.array(list(told.values())) if told else np.ones(classes)
+    rows = rows * factors[codes]
+    for line in fitted.scores_.itertuples():
+        expected = weighted_least_squares_f(VALUES[:, int(line.feature[1:])], codes, rows)
+        assert line.score == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_weights_of_one_leave_f_statistics_as_they_are():
+    plain = fs.SFFS(n_features=2).fit(federation(LABEL))
+    ones = fs.SFFS(n_features=2).fit(federation(LABEL, w=np.ones(ROWS)).designed(Design(weight="bank.w")))
+    merged = plain.scores_.merge(ones.scores_, on=["party", "feature"])
+    np.testing.assert_allclose(merged.score_x, merged.score_y, rtol=1e-6)
+
+
+def test_a_job_without_weights_encrypts_none():
+    fed = federation(LABEL, w=WEIGHT)
+    with (
+        fed.session(*fs.SFFS(n_features=2).announcement()) as run,
+        pytest.raises(fs.FedsiftError, match="names no weight"),
+    ):
+        run.ask(encrypt_weights, to="bank", scheme="auto", task="classification", answers=6)
 
 
 def test_weights_of_one_are_no_weights():
@@ -237,7 +283,8 @@ def test_several_labels_are_looked_at_one_by_one():
 @pytest.mark.parametrize(
     ("made", "design", "words"),
     [
-        (lambda: fs.SFFS(n_features=2), Design(weight="bank.w"), "SFFS does not go by the design's weight"),
+        (lambda: fs.SFFS(epsilon=1.0), Design(weight="bank.w"), "SFFS does not go by the design's weight"),
+        (lambda: fs.SFFS(n_features=2, screen="coarse"), Design(weight="bank.w"), "SFFS does not go by the design's"),
         (lambda: fs.GiniFilter(n_features=2, epsilon=1.0), Design(weight="bank.w"), "does not go by the design's"),
         (lambda: fs.TopGain(protection="all"), Design(class_weight="balanced"), "the design's class_weight"),
         (lambda: fs.GiniFilter(n_features=2), Design(weight="bank.big"), "party 'bank': a row weighs more than 20"),

@@ -9,6 +9,8 @@ from sklearn.feature_selection import f_classif
 
 import fedsift as fs
 from fedsift.audit import record
+from fedsift.audit.attacks.coarse_bits import bits_name_columns, bits_tell_members
+from fedsift.audit.opened_at_coordinator import opened_bits
 from fedsift.errors import ParameterError
 from fedsift.mpc.column_scores.coarse_f import LEAST_ROWS, encrypt_for_bits, f_of_bits
 from fedsift.mpc.column_scores.grouped_f import alike
@@ -202,3 +204,32 @@ def test_a_job_that_does_not_screen_coarsely_answers_no_counts():
             pytest.raises(fs.FedsiftError, match="does not screen columns coarsely"),
         ):
             run.ask(encrypt_for_bits, to="bank", scheme="auto", task="classification", answers=5)
+
+
+def test_the_audit_reads_what_the_first_pass_opens():
+    """Label counts of the halves of columns are sums over people: an attack that knows a public sample reads them."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 900))).add_prefix("c")
+    y = rng.integers(0, 2, 60)
+    fresh = pd.DataFrame(rng.normal(size=(400, 900))).add_prefix("c"), rng.integers(0, 2, 400)
+    seen = record(
+        X, y, fs.SFFS(n_features=4, screen="coarse", screen_share=0.01), parties=["bank", "shop"], fresh=fresh
+    )
+    opened = list(opened_bits(seen["coordinator"]))
+    assert len(opened) == 1
+    shop = X.iloc[:, 450:].to_numpy()
+    above = shop > shop.mean(axis=0)
+    np.testing.assert_array_equal(opened[0].sums[1::2, 0], above[y == 0].sum(axis=0))
+    np.testing.assert_array_equal(opened[0].sizes[::2], 60 - above.sum(axis=0))
+    found = bits_tell_members.run(seen["coordinator"], seen.truth)
+    assert found.value > 0.75  # sixty rows and 450 columns: who took part shows
+    assert found.control is None or found.control < 0.65
+
+
+def test_columns_that_are_above_their_means_by_different_shares_are_named_by_it():
+    rng = np.random.default_rng(1)
+    shares = np.tile(np.linspace(0.05, 0.95, 12), 2)
+    X, fresh = (pd.DataFrame((rng.random((3000, 24)) < shares).astype(float)).add_prefix("c") for _ in range(2))
+    y, other = rng.integers(0, 2, 3000), rng.integers(0, 2, 3000)
+    seen = record(X, y, fs.SFFS(n_features=4, screen="coarse"), parties=["bank", "shop"], fresh=(fresh, other))
+    assert bits_name_columns.run(seen["coordinator"], seen.truth).value > 0.9

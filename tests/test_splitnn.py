@@ -15,6 +15,7 @@ from fedsift.core.identity import private_generator
 from fedsift.core.table import Table
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
+from fedsift.models.splitnn.halves import Halves
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.model import SplitNN, load_part, register_model
 from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
@@ -96,7 +97,7 @@ def test_split_training_drifts_from_the_same_network_in_one_process(task, partie
     np.testing.assert_allclose(story["score"], scores.reshape(5, -1).mean(axis=1), atol=1e-5)
     assert len(losses) >= 20
     for (name, site), oracle in zip(sites(fed).items(), bottoms):
-        kept = site.keys[f"model:{network.model_}/bottom"]
+        kept = site.models.part(network.model_, Halves).bottom
         for key, value in weights_of(kept.module).items():
             np.testing.assert_allclose(value, weights_of(oracle)[key], atol=1e-5, err_msg=f"{name} {key}")
 
@@ -106,7 +107,7 @@ def test_a_party_whose_weights_never_change():
     fed = fs.Federation.split(X, y, parties=3)
     network = small(epochs=1).fit(fed)
     for name, site in sites(fed).items():
-        kept = site.keys[f"model:{network.model_}/bottom"]
+        kept = site.models.part(network.model_, Halves).bottom
         fresh = build_model(
             "dense", len(kept.owner), 4, {"hidden": [8]}, derived_seed(own_seed(site, 3), "bottom", name)
         )
@@ -200,7 +201,7 @@ def test_a_module_of_the_user_s_own():
     X, y = numbers()
     fed = fs.Federation.split(X, y, parties=2)
     network = small(bottom="leaky", bottom_options={"slope": 0.2}).fit(fed)
-    kept = sites(fed)["party2"].keys[f"model:{network.model_}/bottom"]
+    kept = sites(fed)["party2"].models.part(network.model_, Halves).bottom
     assert isinstance(kept.module[1], torch.nn.LeakyReLU)
     with pytest.raises(ParameterError, match="register_model"):
         small(bottom="unknown").fit(fed)

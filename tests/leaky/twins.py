@@ -22,6 +22,7 @@ from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
 from fedsift.models.vertical_additive import VerticalAdditive
+from fedsift.select.filters.sffs import SFFS
 from leaky import (
     boosting,
     coordinator,
@@ -219,6 +220,10 @@ MAKERS: dict[str, Callable[[], Recording]] = {
         coordinator.sums_in_the_clear(coordinator.open_counts, bins=5),
         fresh=graded(400, 800, seed=1),
     ),
+    "bits of columns": split(poisson, SFFS(n_features=4, screen="coarse"), fresh=poisson(1000, seed=1)),
+    "bits of few rows": split(
+        lambda: wide(60, 600), SFFS(n_features=4, screen="coarse", screen_share=0.01), fresh=wide(400, 600, seed=1)
+    ),
     "exact sums": split(lambda: noisy(160, 40), coordinator.exact_sums_of_cuts),
     "cuts": split(poisson, coordinator.cuts_in_the_clear(), fresh=poisson(1000, seed=1)),
     "joint tables": split(noisy, coordinator.lists_in_one_order, fresh=noisy(seed=1)),
@@ -304,6 +309,8 @@ TWINS = {
     "class_sums_tell_members": Twin("class sums", "coordinator"),
     "label_counts_name_columns": Twin("counts", "coordinator"),
     "label_counts_tell_members": Twin("few counts", "coordinator"),
+    "bits_name_columns": Twin("bits of columns", "coordinator"),
+    "bits_tell_members": Twin("bits of few rows", "coordinator"),
     "cut_sizes_name_columns": Twin("cuts", "coordinator"),
     "cuts_followed_over_trees": Twin("cuts", "coordinator"),
     "cut_sums_give_records": Twin("exact sums", "coordinator"),

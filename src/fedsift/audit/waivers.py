@@ -105,8 +105,7 @@ WAIVERS: dict[str, str] = {
     "f_test.open_group_sums": "The same sums of the label holder's own groups, and halves under masks; measured where "
     "columns are summed: open_class_sums.",
     "f_test.encrypt_for_bits": f"{_CIPHER} open_counts, open_class_sums.",
-    "f_test.open_bit_sums": "The same counts of the label holder's own columns, and halves under masks; measured where "
-    "bins are counted: open_counts.",
+    "f_test.encrypt_weights": f"{_CIPHER} open_class_sums.",
     "f_test.bin_places": "Where bins stand, from counts with noise under a budget and from nothing else "
     "(tests/test_audit_waivers.py).",
     # Names and sizes that a job is about

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.design import weights_of
+from fedsift.core.design import design_of, weights_of
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError
 
@@ -31,6 +31,16 @@ ROW_BITS = (STEPS * MOST).bit_length()
 
 def whole_weights(party: Party) -> NDArray[np.int64] | None:
     """What each row counts, in steps; ``None`` where all count alike."""
+    shares = _shares(party)
+    if shares is None:
+        return None
+    steps = np.asarray(np.maximum(np.rint(shares * STEPS), 1), dtype=np.int64)
+    check_weights(party, steps)
+    return steps
+
+
+def _shares(party: Party) -> NDArray[np.float64] | None:
+    """Weights by their mean."""
     weights = weights_of(party)
     if weights is None:
         return None
@@ -40,9 +50,16 @@ def whole_weights(party: Party) -> NDArray[np.int64] | None:
             f"party {party.name!r}: a row weighs more than {MOST} times the mean weight: it would show in every sum "
             "that it is in; trim the weights"
         )
-    steps = np.asarray(np.maximum(np.rint(shares * STEPS), 1), dtype=np.int64)
-    check_weights(party, steps)
-    return steps
+    return np.asarray(shares)
+
+
+def own_weights(party: Party, rows: NDArray[np.bool_] | slice) -> NDArray[np.float64] | None:
+    """Parties with rows: what these rows of its own count, in the unit of all parties' weights."""
+    if not design_of(party).of_rows:
+        return None
+    _shares(party)
+    weights = weights_of(party)
+    return None if weights is None else np.asarray(weights[rows])
 
 
 def check_weights(party: Party, steps: NDArray[np.int64]) -> None:

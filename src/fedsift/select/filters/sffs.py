@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsift.core.design import DRAWN, WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
@@ -22,6 +23,8 @@ from fedsift.mpc.column_scores.grouped_f import screened
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.mpc.column_scores.noisy_f import OPERATIONS as NOISY
 from fedsift.mpc.column_scores.noisy_f import noisy_f
+from fedsift.mpc.column_scores.weighted_f import OPERATIONS as WEIGHING
+from fedsift.mpc.column_scores.weighted_f import weighted_f
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.opened import check_opener, note_privacy
 from fedsift.select.sureness import f_p_values, f_reaches, warn_below
@@ -55,10 +58,10 @@ class SFFS(Selector):
     name = "sffs"
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
     leaks = (
-        "coordinator: per-class sums of unnamed, standardised columns, with epsilon label counts of their bins with "
-        "noise; parties: which of their columns were kept"
+        "coordinator: per-class sums of unnamed, standardised columns (with weights of their squares, too), with "
+        "epsilon label counts of their bins with noise; parties: which of their columns were kept"
     )
-    operations = together(OPERATIONS, NOISY, SCREENING, BITS)
+    operations = together(OPERATIONS, NOISY, SCREENING, BITS, WEIGHING)
     epsilon_parameters = ("epsilon",)
 
     def __init__(
@@ -80,6 +83,9 @@ class SFFS(Selector):
         self.screen = screen
         self.screen_share = screen_share
 
+    def _serves(self) -> tuple[str, ...]:
+        return WEIGHTED if self.epsilon is None is self.screen else DRAWN
+
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
         check_choice("scheme", self.scheme, SCHEMES)
@@ -98,7 +104,8 @@ class SFFS(Selector):
             return Outcome.best(noisy, self.n_features, self.threshold)
         if self.screen is not None:
             return self._screened(fed)
-        found = component_f(fed, scheme=self.scheme)
+        weighted = fed.design.weight is not None or fed.design.class_weight is not None
+        found = weighted_f(fed, scheme=self.scheme) if weighted else component_f(fed, scheme=self.scheme)
         outcome = Outcome.best(best_f(fed, found), self.n_features, self.threshold)
         outcome.details |= self._how_sure(fed, found)
         return outcome

@@ -21,10 +21,10 @@ from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
 from fedsift.models.splitnn.gates import shrink_columns
+from fedsift.models.splitnn.halves import bottom_of, halves_of, top_of
 from fedsift.models.splitnn.networks import derived_seed, first_layer, torch_module
 from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.settings import Rows, Scale
-from fedsift.models.splitnn.training import bottom_of, top_of
 
 Epochs = Annotated[int, Between(0, 10_000)]
 Places = Annotated[NDArray[np.int64], Between(0, 10**7)]
@@ -291,7 +291,7 @@ def restrict_bottom(party: Party, *, model: str, columns: Places, components: Pl
         bottom.settings = replace(bottom.settings, rate=rate)
         bottom.restrict(columns, components, party.name)
     else:
-        party.state.pop(f"{model}/bottom", None)
+        halves_of(party, model).bottom = None
 
 
 @operation(
