@@ -61,7 +61,8 @@ class SFFS(Selector):
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
     leaks = (
         "coordinator: per-class sums of unnamed, standardised columns (with weights of their squares, too), with "
-        "epsilon label counts of their bins with noise; parties: which of their columns were kept"
+        "epsilon label counts of their bins with noise; parties: which of their columns were kept, with screen which "
+        "groups or columns go on"
     )
     operations = together(OPERATIONS, NOISY, SCREENING, BITS, WEIGHING)
     epsilon_parameters = ("epsilon",)
