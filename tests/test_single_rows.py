@@ -355,8 +355,8 @@ def test_the_weights_of_a_partner_are_read_from_as_many_known_persons_as_it_has_
 
 
 def test_asking_again_with_other_own_columns_shows_of_trees_at_most_the_side_at_each_cut(tmp_path):
-    """One question shows the sides on one way down (12 of 22 here), twenty chosen ones more (17, since the fourth). What
-    is behind a side that the row does not take is never shown, but to a label holder that claims the row at every
+    """One question shows the sides on one way down (12 of 22 here), twenty chosen ones more (17, since the fourth).
+    What is behind a side that the row does not take is never shown, but to a label holder that claims the row at every
     node, alone or in a batch. So the bound is one side a cut of the model's."""
     there = trained_by(tmp_path, fs.SecureBoostClassifier(n_estimators=8, max_depth=3))
     cuts = [
