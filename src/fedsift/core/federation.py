@@ -178,7 +178,8 @@ class Federation(RowAccess):
         ``grid=(2, 3)`` makes 2 row blocks x 3 column blocks; every party has its rows' labels, or with
         ``label_party="columns1"`` those of that column block only.
         The rows of simulated vertical parties are in the same order by construction, so no ids are exchanged.
-        ``aside`` gives columns that are no features to the label holder, one value a row (``designed``).
+        ``aside`` gives columns that are no features to the label holder, or with their rows to parties that hold rows,
+        one value a row (``designed``).
         """
         sites, active = simulated_sites(
             X, y, parties=parties, partition=partition, how=how, duplicates=duplicates, random_state=random_state,

@@ -220,12 +220,12 @@ class Run:
                 f"{self.job.hash.hex()[:12]}): all parties must be told the same; start the job again",
             )  # fmt: skip
 
-    def stored_reply(self, session: str, round: int, data: bytes, party: str, operation: str) -> bytes | None:
+    def stored_reply(self, session: str, round: int, digest: bytes, party: str, operation: str) -> bytes | None:
         """The reply to the same bytes, if they are the session's last request; a round that is over is refused."""
         last = self.answered.get(session)
         if last is None or round > last.round:
             return None
-        if round == last.round and hashlib.sha256(data).digest() == last.digest:
+        if round == last.round and digest == last.digest:
             return last.reply
         raise OperationRefused(party, operation, "its round is over: a later request of this session was answered")
 
@@ -233,8 +233,8 @@ class Run:
         """Note that the operation is about to run."""
         self.asked.update({marked.id, _counted(marked, session)})
 
-    def keep_reply(self, session: str, round: int, data: bytes, reply: bytes) -> None:
-        self.answered[session] = _Answered(round, hashlib.sha256(data).digest(), reply)
+    def keep_reply(self, session: str, round: int, digest: bytes, reply: bytes) -> None:
+        self.answered[session] = _Answered(round, digest, reply)
 
     def check_step(self, marked: Operation, arguments: Mapping[str, Any], session: str, party: str) -> None:
         """Refuse a step that is not this party's, comes too early or too often, or is not as the job says.
