@@ -22,7 +22,7 @@ from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import AlignmentError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.models.boost.hidden.predicting import route_hidden
 from fedsift.models.boost.predicting import walk_down
-from fedsift.models.boost.results import Routes, StoredPart, StoredTree
+from fedsift.models.boost.stored import Routes, StoredPart, StoredTree
 from fedsift.models.design import LinearPart
 from fedsift.models.parts import class_names, label_kind, score_rows, tell_by_id
 from fedsift.models.predicted import let_read, open_scores
@@ -377,7 +377,7 @@ def test_asking_again_with_other_own_columns_shows_of_trees_at_most_the_side_at_
 
 
 def _trees(there: Trained) -> list[StoredTree]:
-    return StoredPart.read(there.sites["bank"].keys[f"boost:{there.model.model_id_}"]).trees
+    return there.sites["bank"].models.part(there.model.model_id_, StoredPart).trees
 
 
 def _passed(there: Trained, bank: pd.DataFrame) -> set[tuple[int, int]]:
