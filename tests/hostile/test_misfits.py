@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedsift.core.message import decode, encode
-from fedsift.core.party import State
+from fedsift.core.state import undo
 from fedsift.mpc.descent_columns import Columns
 from hostile.cases import fit, sites_of
 from hostile.coordinator import refused
@@ -121,12 +121,11 @@ def test_what_a_failed_step_has_kept_is_gone_and_what_it_has_used_up_too():
     refused(misfit.reply, "the label is text")
     kept = {key for state in misfit.sites["bank"].sessions.values() for key in state}
     assert Columns not in kept  # which it keeps before it reads the label
-    state = State("bank")
-    state.update({"kept": 1, "replaced": 2, "used up": 3})
+    state = {"kept": 1, "replaced": 2, "used up": 3}
     before = dict(state)
     state.update({"replaced": 4, "new": 5})
     del state["used up"]
-    state.undo(before)
+    undo(state, before)
     assert state == {"kept": 1, "replaced": 2}
 
 

@@ -30,7 +30,7 @@ from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.state import ModelStore
+from fedsift.core.state import ModelStore, undo
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
@@ -132,7 +132,7 @@ class Site:
             value = self._run(marked, request, party)
             self._after(marked, request, value)
         except Exception:
-            party.state.undo(before)
+            undo(party.state, before)
             raise
         reply = encode({"ok": value})
         self._answered(marked, request, came.size, len(reply))
