@@ -13,6 +13,7 @@ from fedsift.core.identity import introduce
 from fedsift.core.party import Site
 from fedsift.core.transports.base import Transport
 from fedsift.methods import METHODS
+from fedsift.models.predicted import let_read
 from fedsift.mpc.psi import align
 from fedsift.site.site import PolicySite
 from hostile.coordinator import policy, tables
@@ -39,6 +40,14 @@ class Case:
 def predicted(model: Any, fed: Federation) -> None:
     model.predict(fed)
     model.score(fed)
+
+
+def for_predictions(model: Any, fed: Federation) -> None:
+    """What a job for predictions alone is asked."""
+    matched = align(fed.for_predictions().named_view(""), min_overlap=1)
+    with model._run(matched) as run:
+        let_read(run)
+        model._hold(run)
 
 
 def explained(model: Any, fed: Federation) -> None:
@@ -85,6 +94,10 @@ MORE: dict[str, Case] = {
     "gini, whole": Case(lambda: fs.GiniFilter(n_features=2)),
     "secureboost, all": Case(partial(fs.SecureBoostClassifier, **TREES, protection="all"), then=predicted),
     "secureboost, predicted": Case(partial(fs.SecureBoostClassifier, **TREES), then=predicted),
+    "secureboost, for predictions": Case(partial(fs.SecureBoostClassifier, **TREES), then=for_predictions),
+    "logistic, for predictions": Case(
+        lambda: fs.VerticalLogisticRegression(max_iter=3), live=True, then=for_predictions
+    ),
     "secureboost, explained": Case(partial(fs.SecureBoostClassifier, **TREES), then=explained),
     "secureboost, open, predicted": Case(
         partial(fs.SecureBoostClassifier, **TREES, protection="open", sampling_method="gradient_based"), then=predicted
