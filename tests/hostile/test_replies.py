@@ -50,6 +50,9 @@ CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dic
 LISTS: list[tuple[str, str, type[FedsiftError], Callable[[Any], Any]]] = [
     ("flafe, statistics", "flafe.take_operands", ReplyError, lambda told: ["none", *told[1:]]),
     ("flafe, statistics", "flafe.take_operands", ReplyError, lambda told: told[:1]),
+    ("sffs, screened", "f_test.columns_of_groups", ReplyError, lambda told: told[:1]),
+    ("vertical_flafe, open", "flafe.show_columns", ReplyError, lambda told: told[:-1]),
+    ("vertical_flafe, open", "flafe.show_columns", ReplyError, lambda told: told[:, :0]),
     ("flafe, statistics", "flafe.own_sides", ReplyError, lambda told: ["none"]),
 ]
 
