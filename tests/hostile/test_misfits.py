@@ -79,6 +79,7 @@ MISFITS = [
     ("vertical_flafe", "flafe.encrypt_columns", {"powers": [2**31]}, "must lie between 1 and 2"),
     ("vertical_flafe", "flafe.compare_matrix", {"kept": [2**31]}, "places that are not there"),
     ("vertical_flafe, open", "flafe.take_combinations", {"columns": np.ones(3, dtype=bool)}, "an array of float64"),
+    ("woe", "woe.keep_weights", {"columns": []}, "a list of weights for each column"),
     ("flafe, statistics", "flafe.add_terms", {"weights": []}, "a weight for each term"),
     ("fed_iife, noise", "iife.noisy_moments", {"classes": []}, "the label is text"),
     ("logistic, predicted", "scores.begin_grading", {"metrics": []}, "what the scores of the model are for"),
