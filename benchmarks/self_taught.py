@@ -2,10 +2,10 @@
 
     python benchmarks/self_taught.py --data DIR [--names phishing_websites ...] [--units 16]
 
-In the clear. Each party's auto-encoder of its own columns has ``--units`` units; those that differ between the classes (F test,
-a false-discovery rate of 5 % over all parties) matter; a group lasso keeps the fewest of the party's columns that
-explain 0.9 of what all of them explain of these units. Tables, noise columns and parties as in ``less_vfl.py``. Beside
-it the protected form's own selection: single columns and their squares.
+In the clear. Each party's auto-encoder of its own columns has ``--units`` units; those that differ between the classes
+(F test, a false-discovery rate of 5 % over all parties) matter; a group lasso keeps the fewest of the party's columns
+that explain 0.9 of what all of them explain of these units. Tables, noise columns and parties as in ``less_vfl.py``.
+Beside it the protected form's own selection: single columns and their squares.
 """
 
 from __future__ import annotations
