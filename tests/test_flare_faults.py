@@ -109,7 +109,12 @@ def vertical(system, tmp_path):
     introduce_parties({name: system.party_file(name) for name in doubles.NAMES})
     yield system
     for name in doubles.NAMES:
-        (system.kit(name) / "local" / "fault.json").unlink(missing_ok=True)
+        for file in ("fault.json", doubles.ASKED):
+            (system.kit(name) / "local" / file).unlink(missing_ok=True)
+
+
+def reason(system, name: str) -> str:
+    return read_status(system.kit(name) / "local" / "results" / system.last).get("why", "")
 
 
 @pytest.mark.parametrize(
@@ -124,9 +129,11 @@ def test_fault_of_a_party_ends_the_job_with_its_name_and_a_state_at_every_site(v
     found = states(vertical)
     if what != "die":
         assert found["a"] == found["c"] == "failed"
+        assert all("'b'" in reason(vertical, name) for name in "ac"), "who is left reads who is gone"
         assert found["b"] in ("failed", "ended")
         return
     assert found == {"a": "ended", "b": "running", "c": "ended"}  # a killed process cannot say that it is gone
+    assert "whoever submitted it hears" in reason(vertical, "a")  # FLARE ends the others before they could be told
     (vertical.kit("b") / "local" / "fault.json").unlink()
     ended_as(vertical, faulty_job(tmp_path / "job2", timeout=120.0), tmp_path / "fetched2")
     assert set(states(vertical).values()) == {"finished"}
@@ -145,18 +152,25 @@ def test_policy_of_a_site_refuses_and_the_submitter_hears_which_rule(vertical, t
     assert states(vertical)["a"] == "failed"
 
 
-def test_client_that_disappears_for_good_ends_the_job_and_may_come_back(vertical, tmp_path):
-    fault = {"operation": "count_table", "do": "sleep"}
-    (vertical.kit("b") / "local" / "fault.json").write_text(json.dumps(fault))
+@pytest.mark.parametrize("when", ["asked", "starting"])
+def test_client_that_disappears_for_good_ends_the_job_and_may_come_back(vertical, tmp_path, when):
+    """Once the conversation has begun the others hear who is gone; before that FLARE ends the job, without a word."""
+    local = vertical.kit("b") / "local"
+    (local / "fault.json").write_text(json.dumps({"operation": "count_table", "do": "sleep"}))
 
     def kill(session, job_id):
-        wait_until((vertical.kit("b") / "local" / "results" / job_id / "status.json").exists)
+        seen = local / doubles.ASKED if when == "asked" else local / "results" / job_id / "status.json"
+        wait_until(seen.exists)
         vertical.processes.kill("b")
 
     with pytest.raises(PartyError, match="'b'"):
         ended_as(vertical, faulty_job(tmp_path / "job"), tmp_path / "fetched", kill)
-    assert states(vertical)["a"] == "failed"
-    (vertical.kit("b") / "local" / "fault.json").unlink()
+    if when == "asked":
+        assert [states(vertical)[name] for name in "ac"] == ["failed", "failed"]
+        assert all("'b'" in reason(vertical, name) for name in "ac")
+    else:
+        assert {states(vertical)[name] for name in "ac"} <= {"failed", "ended"}
+    (local / "fault.json").unlink()
     vertical.start("b")
     vertical.wait_for(doubles.NAMES)
     ended_as(vertical, faulty_job(tmp_path / "job2", timeout=120.0), tmp_path / "fetched2")

@@ -29,7 +29,7 @@ from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyErr
 from fedsift.models.splitnn.basis import RIDGE, Basis
 from fedsift.models.splitnn.layers import shared_answers, shared_network, sine
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
-from fedsift.models.splitnn.layers.shared_parts import Rows, batch_order
+from fedsift.models.splitnn.layers.shared_parts import Part, Rows, batch_order
 from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.model import SplitNN, load_part
 
@@ -303,7 +303,7 @@ def test_predictions_survive_saving_and_another_session_and_new_rows(tmp_path):
     np.testing.assert_allclose(network.predict_proba(test), before, atol=CLOSE)
     network.save(tmp_path)
     for site in sites(fed).values():
-        site.keys.clear()
+        site.models.forget(network.model_)
     with pytest.raises(OperationRefused, match="no part"):
         network.predict(test)
     again = SplitNN.load(tmp_path, fed)
@@ -319,7 +319,7 @@ def test_a_kept_part_holds_no_row():
     fed = federation(*numbers())
     network = SplitNN(width=4, epochs=1).fit(fed)
     for site in sites(fed).values():
-        part = site.keys[shared_network.KEY.format(network.model_)]
+        part = site.models.part(network.model_, Part)
         assert all(kept.rows is None for kept in part.kept.values())
         assert not any(isinstance(v, Rows) for v in site.keys.values())
 

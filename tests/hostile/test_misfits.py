@@ -61,6 +61,18 @@ MISFITS = [
     ("feature_election, noise", "election.block_votes", {"columns": []}, "no column to vote on"),
     ("hyfdca, horizontal", "hyfdca.sum_columns", {"categories": [b""]}, "was cut off on the way"),
     ("evaluate", "boost.walk_hidden", {"openings": {}}, "of the parties that it asked"),
+    ("fed_iife", "iife.additive_moments", {"edges": np.zeros((1,) * 8)}, "should be 2 x 3 numbers"),
+    ("fed_iife", "iife.additive_moments", {"edges": np.zeros(0)}, "should be 2 x 3 numbers"),
+    ("fed_iife", "iife.pair_tables", {"edges": np.zeros((2, 0))}, "should be 2 x 3 numbers"),
+    ("fed_iife", "iife.pair_tables", {"coefficients": np.zeros((1, 13, 2))}, "should be 13 x 2 numbers"),
+    ("fed_iife, ksg, open", "iife.local_interaction.open", {"pairs": np.array([[0, 9]])}, "positions among"),
+    ("gini with noise", "tables.open_counts", {"shapes": {"shop": []}}, "not the sums that"),
+    ("network, lattice", "network_lattice.encrypt_lattice", {"outputs": 2**31}, "must lie between 1 and 4096"),
+    ("logistic, predicted", "scores.begin_grading", {"metrics": []}, "what the scores of the model are for"),
+    ("hyfdca, predicted", "hyfdca.open_columns", {"classes": []}, "the label is text"),
+    ("hyfdca, horizontal", "hyfdca.open_part", {"regression": True}, "the label is text"),
+    ("hyfdca, horizontal", "hyfdca.raise_duals", {"recentre": np.array([True])}, "has no centres"),
+    ("hyfdca, horizontal", "hyfdca.raise_duals", {"recentre": np.ones(3, dtype=bool)}, "should be 1 numbers"),
 ]
 
 

@@ -240,7 +240,7 @@ class ForHolder:
     @property
     def tables(self) -> int:
         """How many there are in all; each is vouched for by a note that ``open_halves`` reads."""
-        return sum(shape[0] for shape in self.shapes.values())
+        return sum(shape[0] for shape in self.shapes.values() if shape)
 
 
 def open_halves(party: Party, told: ForHolder, noise: float = 0.0) -> Halves:

@@ -338,6 +338,10 @@ class Flafe(Selector):
             chosen = choose_operands(fed, scores, self.n_operands)
         each = layout.each({group: {"chosen": positions} for group, positions in chosen.items()})
         formulas = fed.ask(take_operands, to=layout.parties, each=each)
+        for group in layout.groups:
+            name = layout.members(group)[0]
+            if len(formulas[name]) != len(chosen[group]):
+                raise ReplyError(name, "take_operands", "another number of formulas than were chosen")
         return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores, numeric
 
     def _combine(

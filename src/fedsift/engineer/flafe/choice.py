@@ -97,7 +97,7 @@ def _follow(first: np.ndarray, second: np.ndarray) -> Flags:
     times=2,
     discloses="aggregate",
     about="which of its unnamed features follow each other or one of its columns closely, or never vary: bits",
-    reply={"pairs": Array("i", 2), "column": Array("b"), "flat": Array("b")},
+    reply={"pairs": Array("u", 2), "column": Array("b"), "flat": Array("b")},
 )
 def alike_features(party: Party, *, what: What) -> AlikeTold:
     """About the training rows. Forests take features that follow each other (the paper): then nothing is said."""

@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from typing import Annotated
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.expressions import Call, parse
 from fedsift.core.federation import Federation
 from fedsift.core.job import Job
@@ -52,6 +54,7 @@ from fedsift.mpc.ring import Ring, from_ring, to_ring
 _LIMIT = 16.0
 SCORE_ROOM = 2.0**37  # far beyond any score, and their sums fit the ring
 _MOST = 15.0  # of the residual
+Fraction = Annotated[int, Between(1, 62)]  # bits after the point
 MOST_WEIGHT = 10.0  # of it for all products together; the rest is for what the local-only model misses
 _HOLDER = 0.6  # of that for the label holder's part
 
@@ -202,7 +205,7 @@ def powers_of(functions: Sequence[str]) -> int:
     discloses="control",
     about="acknowledgement",
 )
-def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], bits: int) -> None:
+def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], bits: Fraction) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
     own, factors = party.held(LocalModel), [read_record(Factor, term, party.name) for term in terms]
     keep_part(party, model, ModelPart(own.formulas, own.weights, own.centre, own.deviation, factors, bits))
@@ -210,7 +213,7 @@ def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], b
 
 def keep_part(party: Party, model: str, part: ModelPart) -> None:
     """Where `prediction.py` looks for it."""
-    party.keys[f"flafe statistics:{model}"] = part
+    party.models.keep(model, part)
 
 
 @dataclass(frozen=True)
@@ -370,7 +373,8 @@ class StatisticsRun:
     def _factor(self, party: str, position: int, unit: float) -> str:
         """An operand as the model uses it: cut at another number of deviations."""
         formula = parse(self.operands[party][position])
-        assert isinstance(formula, Call)  # operands are scaled
+        if not isinstance(formula, Call) or formula.function != "scale":
+            raise ReplyError(party, "take_operands", "an operand that it told is not scaled")
         centre, deviation = formula.numbers
         return str(scaled(formula.arguments[0], centre, deviation * unit))
 

@@ -22,10 +22,11 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn import training
+from fedsift.models.splitnn.halves import bottom_of
 from fedsift.models.splitnn.layers.choice import check_neutral, grown_batch, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
-from fedsift.models.splitnn.training import SplitRun, bottom_of
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import shared_lasso
 from fedsift.select.less_vfl.component_selection import restrict_bottom, restrict_top, select_columns

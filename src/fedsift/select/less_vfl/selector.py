@@ -27,6 +27,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation, together
+from fedsift.errors import ReplyError
 from fedsift.models.splitnn.layers.choice import check_neutral, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import note_label_epsilon
@@ -145,6 +146,9 @@ class LessVFL(OpenLessVFL):
             match_components, to=fed.parties, each={name: {"passed": bits} for name, bits in passed.items()},
             share=float(self.match), seed=seed_of(self.random_state),
         )  # fmt: skip
+        for name, reply in replies.items():
+            if np.shape(reply["kept"]) != passed[name].shape:
+                raise ReplyError(name, "match_components", "it kept another number of columns than it has")
         kept = {name: reply["kept"] & passed[name] for name, reply in replies.items()}
         chosen = fed.ledger.bytes()
         if not any(mask.any() for mask in kept.values()):

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import secrets
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +21,25 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn.gates import shrink_columns
+from fedsift.models.splitnn.halves import bottom_of
 from fedsift.models.splitnn.layers.choice import check_neutral, grown_batch, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
-from fedsift.models.splitnn.training import SplitRun, bottom_of
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.less_vfl import shared_lasso
 from fedsift.select.less_vfl.component_selection import Epochs, check_epochs
 from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
 from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """From a party's embedding back to its columns."""
+
+    model: str
+    module: Any
 
 
 @operation("less_vfl.autoencode", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1)
@@ -37,16 +48,16 @@ def autoencode(party: Party, *, model: str, epochs: Epochs, weight: float, price
     check_epochs(party, "autoencode", epochs, "pretrain_epochs")
     torch, bottom = torch_module(), bottom_of(party, model)
     s = bottom.settings
-    decoder = party.state.get(f"{model}/decoder")
-    if decoder is None:
-        seed = derived_seed(s.seed, "decoder", party.name)
+    kept: Decoder | None = party.state.get(Decoder)
+    if kept is None or kept.model != model:
+        seed = derived_seed(bottom.seed, "decoder", party.name)
         told = s.options.get("hidden")
         hidden = [int(size) for size in reversed(told)] if isinstance(told, list) else []
-        decoder = build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)
-        party.state[f"{model}/decoder"] = decoder
+        kept = party.keep(Decoder(model, build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)))
+    decoder = kept.module
     parameters = [*bottom.module.parameters(), *decoder.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=s.rate, fused=True)
-    generator = np.random.default_rng(derived_seed(s.seed, "auto-encoder", party.name))
+    generator = np.random.default_rng(derived_seed(bottom.seed, "auto-encoder", party.name))
     for _ in range(epochs):
         order = generator.permutation(len(bottom.matrix))
         for start in range(0, len(order), s.batch_size):

@@ -320,7 +320,7 @@ def read_corrections(level: Level, cuts: list[TreeCuts], sent: Corrections) -> l
     reply=GRADIENTS,
 )
 def divide_nodes(
-    party: Party, *, owners: np.ndarray, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]
+    party: Party, *, owners: np.ndarray, answers: dict[str, SealedBox], openings: dict[str, Bits]
 ) -> dict[str, Any]:
     """Cut the nodes: ``owners`` has the number of the party whose column was chosen, -1 for a leaf."""
     state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)

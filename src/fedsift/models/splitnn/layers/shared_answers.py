@@ -16,7 +16,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ParameterError
 from fedsift.models.predicted import Predicted
-from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, Corrections, joined_outputs, part_of
+from fedsift.models.splitnn.layers.shared_network import BATCHES, Corrections, joined_outputs, part_of
 from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
 from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, signed
 from fedsift.models.unseen import Truth
@@ -169,14 +169,14 @@ def keep_part(party: Party, *, model: str) -> None:
     part = part_of(party, model)
     for kept in part.kept.values():
         kept.rows = None
-    party.keys[KEY.format(model)] = part
+    party.models.keep(model, part)
 
 
 @operation(
     "sine_network.forget", when="protection=shares", discloses="control", about="acknowledgement", times="100 a session"
 )
 def forget_part(party: Party, *, model: str) -> None:
-    party.keys.pop(KEY.format(model), None)
+    party.models.forget(model)
 
 
 OPERATIONS = (

@@ -60,7 +60,6 @@ from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
 
-KEY = "model:{}/shares"
 BATCHES = "10000000 a session"
 Corrections = dict[str, NDArray[np.uint64]] | None  # of the dealer, for the label holder
 
@@ -70,10 +69,9 @@ def part_of(party: Party, model: str) -> Part:
     held = party.state.get(Part)
     if isinstance(held, Part) and held.model == model:
         return held
-    part = party.keys.get(KEY.format(model))
-    if not isinstance(part, Part):
+    if model not in party.models:
         raise OperationRefused(party.name, "shared network", f"there is no part of the network {model!r} here")
-    return party.keep(part.copy())
+    return party.keep(party.models.part(model, Part).copy())
 
 
 # --- once a network ----------------------------------------------------------------------------------------------

@@ -55,6 +55,9 @@ from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.ring import Ring, product
 
 OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *ops.OPERATIONS, *answers.OPERATIONS)
+#: Of these, what leaves predictions with the label holder.
+HELD = (*pairs.OPERATIONS, *dealing.OPERATIONS, ops.hide_rows, ops.take_rows, ops.send_angles,
+        answers.send_answer, answers.hold_rows, answers.hold_all)  # fmt: skip
 PREDICT_ROWS = 4096
 
 
@@ -163,6 +166,8 @@ class SharedRun(SplitRun):
                 raise ReplyError(name, "count_inputs", "its columns do not make so many inputs")
         if not counts[fed.active]["inputs"]:
             raise ReplyError(fed.active, "count_inputs", "it left out the constant, which is an input of its own")
+        if not counts[fed.active]["outputs"]:
+            raise ReplyError(fed.active, "count_inputs", "the label holder's network has one output or more")
         owners = {name: c["inputs"] for name, c in counts.items() if c["inputs"]}
         wide = sum(owners.values()) > WIDE
         mixed = predicts and wide
