@@ -236,7 +236,6 @@ for _name in _SUMS:
         "An option: sums over one party's rows, read by the coordinator, which holds no rows; who is in such sums is "
         "measured where they are means of columns: study.feature_sums.open, linear.moments.open.",
     )
-WAIVERS["linear.moments"] = f"{_MASKED_SUM} a sum over the rows of all parties; who is in such sums: feature_sums."
 for _name in ("iife.noisy_counts.open", "iife.noisy_moments.open", "iife.noisy_pairs.open"):
     WAIVERS[_name] = "No method lists it: a site refuses it."
 
