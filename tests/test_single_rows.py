@@ -30,6 +30,7 @@ from fedsift.models.vertical_logistic import keep_weights, open_columns, part_sc
 from fedsift.mpc.dealer import Dealer
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.psi import align
+from fedsift.site.journal_facts import JournalFacts
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 
@@ -134,6 +135,8 @@ def test_what_was_predicted_stands_in_the_journal_and_cuts_no_table(logistic):
     assert [(line.rows, line.readers) for line in opened] == [(1, "bank"), (3, "bank")]
     assert len(logistic.lines("alignment")) == 1, "few ids are no list of guesses: they count by the id"
     np.testing.assert_array_equal(rules.journal.atoms.codes, before)
+    facts = JournalFacts.of(rules.journal, "shop", Policy())
+    assert (facts.predicted_alone, facts.few_rows_a_day) == (4, 100)
     bank = fs.GiniFilter(n_features=1)
     assert bank.fit(align(_whole(logistic))).selection_ is not None, "other work goes on as before"
 
