@@ -158,6 +158,30 @@ def test_a_person_that_the_partner_does_not_know_is_named_by_nobody(logistic):
         logistic.aligned(new)
 
 
+def test_three_organisations_predict_one_row_and_each_partner_counts_it(tmp_path):
+    bank, shop = frames()
+    tables = {
+        "bank": Table.read(bank, id="id", label="outcome", name="bank"),
+        "shop": Table.read(shop[["id", "spent"]], id="id", name="shop"),
+        "lab": Table.read(shop[["id", "visits"]], id="id", name="lab"),
+    }
+    sites = {name: PolicySite(name, table, Policy()) for name, table in tables.items()}
+    introduce(sites)
+    model = fs.VerticalLogisticRegression().fit(align(Federation(InProcess(sites), list(sites), active="bank")))
+    for site in sites.values():
+        site.models.folder = tmp_path
+    model.save(tmp_path)
+    new = Table.read(bank.iloc[[7]].drop(columns="outcome"), id="id", name="bank")
+    sites["bank"] = PolicySite("bank", new, Policy(), identity=sites["bank"].identity)
+    sites["bank"].models.folder = tmp_path
+    one = align(Federation(InProcess(sites), list(sites), active="bank").for_predictions(), min_overlap=1)
+    type(model).load(tmp_path, one).predict_by_id(one, to="label holder")
+    assert next(tmp_path.glob("bank.*.predictions.csv")).read_text().splitlines()[1].startswith("c7,")
+    for partner in ("shop", "lab"):
+        lines = sites[partner].journal.journal.lines("rows = 1 OR operation = 'alignment of few ids'")
+        assert [line.operation for line in lines][:2] == ["alignment of few ids", "model.open_scores"]
+
+
 # --- what is counted -------------------------------------------------------------------------------------------------
 
 
