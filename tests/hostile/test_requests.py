@@ -57,7 +57,7 @@ ARGUED = {
     "boost.begin_tree": "sampled: whether the label holder draws rows, by itself",
     "boost.divide_nodes": "owners: who cuts each node, by place among the parties; who is asked is the job's parties",
     "boost.route_rows": "which rows are asked about in the open form, which shows left and right of every row",
-    "descent.gradient_shares": SHARE, "hyfdca.weigh_rows": SHARE, "scores.take_share": SHARE,
+    "descent.gradient_shares": SHARE, "descent.weigh_share": SHARE, "hyfdca.weigh_rows": SHARE, "scores.take_share": SHARE,
     "align.keep_shared": "which of its ids all have, found by the coordinator; in which order is the parties' secret",
     "study.keep_rows": "validation: the job's own, or none where nothing is chosen by it",
     "core.define_view": "rows of a view: judged by min_rows, atoms and the journal, in order and each once",

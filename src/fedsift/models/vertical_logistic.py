@@ -5,7 +5,7 @@ by log 2 - y z / 2 + z^2 / 8, so the gradient is linear in the scores: X'(z - 2y
 the rest. Departures: columns are standardised, the quasi-Newton method is limited-memory BFGS, and no ciphertexts:
 the paper's parties read their own gradients, which is enough to solve for the labels (X'y is a linear programme). Here
 the coordinator, which holds no rows, moves all weights, and scores and residuals stay in shares that nobody opens
-(``mpc/shared_descent.py``). Three rounds a step.
+(``mpc/shared_descent.py``). Three rounds a step; four where rows count differently (``mpc/row_weights.py``).
 
 Who learns what: the coordinator: weights and gradients of columns by number, in every step. A party: its final weights,
 nothing before. For prediction the other parties' scores are added up under masks that the label holder takes off; it
