@@ -62,6 +62,7 @@ test-mlflow: $(VENV)/.dev
 # Half a million changed requests against sites with the default policy, and as many changed replies to a coordinator;
 # `make test` sends 1,500 requests and 200 replies.
 fuzz: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m hostile.sweep
 	PYTHONPATH=tests $(BIN)/python -m hostile.fuzz --requests 500000 --replies 500000
 
 # Which lines no test runs; the total stands in the last line. Longer than make test: one process.

@@ -156,7 +156,7 @@ class MuseTwin:
 
     def __init__(self, data: Data, n_features: int, epsilon: float):
         self.data, self.rows = data, len(data.X)
-        self.spending = muse_tables.Spending(rho_of(epsilon, DELTA), BINS, n_features)
+        self.spending = muse_tables.Spending(rho_of(epsilon, DELTA), BINS, n_features, data.columns())
         self.names: list[str] = []
         self.homes: list[str] = []
         self.bins: dict[bool, list[tuple[np.ndarray, int]]] = {True: [], False: []}  # with the label, with others
@@ -167,10 +167,10 @@ class MuseTwin:
                 self.bins[step] += [(codes[0][:, i], count) for i, count in enumerate(codes[1])]
 
     def _bins(self, party: Party) -> list[tuple[np.ndarray, list[int]]]:
-        spending, columns = self.spending, self.data.columns()
+        spending = self.spending
         found = searched(party, BINS, muse_tables.EDGES_SHARE * spending.rho)
         least = spending.noise(0).min_rows(spending.noise(0).party_scale(len(party.columns)), 1)
-        few, later = spending.joint_bins(self.rows, columns), spending.noise(1).party_scale(columns)
+        few, later = spending.joint_bins(self.rows), spending.joint_scale()
         most = max(1, math.ceil(muse_tables.BIN * later))
         return [coded(found, self.rows, BINS, least), coded(found, self.rows, few, most, most=few)]
 
@@ -192,7 +192,8 @@ class MuseTwin:
         relevance = np.array([each.information() for each in label])
         entropies = np.array([each.entropies() for each in label])
         wanted = self.spending.n_features
-        search = steps(wanted, "mrmr", relevance, entropies[:, 0], float(entropies[:, 1].mean()), beta=0.8, lam=0.5)
+        tells = entropies[:, 0], float(entropies[:, 1].mean())
+        search = steps(wanted, "mrmr", relevance, *tells, beta=0.8, lam=0.5, go_on=self.spending.go_on)
         step = itertools.count(1)
 
         def shared(asked: dict[str, tuple[int, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ from oracles import slow_bins
 from sklearn.metrics import roc_auc_score
 
 import fedsift as fs
+from fedsift.core import binning
 from fedsift.core.binning import ColumnBins, codes_of, edges, most_bins
 from fedsift.core.table import Table
 from fedsift.models.boost.hidden import blur
@@ -175,3 +176,14 @@ def test_boosting_on_zero_heavy_columns_is_as_good_as_xgboost():
     ours = roc_auc_score(y[test], model.predict_proba(fed.view(rows=test))[:, 1])
     plain = xgboost.XGBClassifier(n_estimators=8, max_depth=3, tree_method="hist").fit(X.iloc[train], y[train])
     assert ours >= roc_auc_score(y[test], plain.predict_proba(X.iloc[test])[:, 1]) - 0.01
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 80, 81, 200])
+def test_values_compared_with_every_edge_lie_where_a_search_puts_them(count, monkeypatch):
+    """Also on an edge, infinite, and over several blocks of values."""
+    monkeypatch.setattr(binning, "_BLOCK", 100)
+    rng = np.random.default_rng(count)
+    places = np.sort(rng.normal(size=count))
+    values = np.concatenate([rng.normal(size=1_000), places, [np.inf, -np.inf, 0.0, -0.0]])
+    found = binning._between(values, places)
+    np.testing.assert_array_equal(found, np.searchsorted(places, values, side="right"))

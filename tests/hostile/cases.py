@@ -13,6 +13,7 @@ from fedsift.core.identity import introduce
 from fedsift.core.party import Site
 from fedsift.core.transports.base import Transport
 from fedsift.methods import METHODS
+from fedsift.models.predicted import let_read
 from fedsift.mpc.psi import align
 from fedsift.site.site import PolicySite
 from hostile.coordinator import policy, tables
@@ -41,6 +42,14 @@ def predicted(model: Any, fed: Federation) -> None:
     model.score(fed)
 
 
+def for_predictions(model: Any, fed: Federation) -> None:
+    """What a job for predictions alone is asked."""
+    matched = align(fed.for_predictions().named_view(""), min_overlap=1)
+    with model._run(matched) as run:
+        let_read(run)
+        model._hold(run)
+
+
 def explained(model: Any, fed: Federation) -> None:
     fs.explain(fed, model, repeats=1)
 
@@ -60,7 +69,7 @@ CASES: dict[str, Case] = {
     "muse": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2)),
     "muse with noise": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2, epsilon=1.0)),
     "lasso": Case(lambda: fs.FederatedLasso(max_iter=3)),
-    "knockoffs": Case(lambda: METHODS["knockoffs"](fdr=0.5, copies=2)),
+    "knockoffs": Case(lambda: METHODS["knockoffs"](fdr=0.5, copies=2, open_tables=True)),
     "top_gain": Case(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2)),
     "boruta": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=2, max_depth=2)),
     "secureboost": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
@@ -85,6 +94,10 @@ MORE: dict[str, Case] = {
     "gini, whole": Case(lambda: fs.GiniFilter(n_features=2)),
     "secureboost, all": Case(partial(fs.SecureBoostClassifier, **TREES, protection="all"), then=predicted),
     "secureboost, predicted": Case(partial(fs.SecureBoostClassifier, **TREES), then=predicted),
+    "secureboost, for predictions": Case(partial(fs.SecureBoostClassifier, **TREES), then=for_predictions),
+    "logistic, for predictions": Case(
+        lambda: fs.VerticalLogisticRegression(max_iter=3), live=True, then=for_predictions
+    ),
     "secureboost, explained": Case(partial(fs.SecureBoostClassifier, **TREES), then=explained),
     "secureboost, open, predicted": Case(
         partial(fs.SecureBoostClassifier, **TREES, protection="open", sampling_method="gradient_based"), then=predicted

@@ -42,6 +42,8 @@ SHARE = "a share of numbers, not of rows"
 ONE_BINNING = "of the job's own, or of its range and merged from one binning: fitted_bins refuses others"
 ARGUED = {
     "f_test.masked_group_sums": VOUCHED, "f_test.open_group_sums": "sums and shapes as of f_test.open_class_sums",
+    "f_test.masked_bit_sums": VOUCHED, "f_test.open_bit_sums": "sums and shapes as of f_test.open_class_sums",
+    "f_test.masked_weighted_sums": VOUCHED, "f_test.open_weighted_sums": "sums and shapes as of f_test.open_class_sums",
     "core.draw_designed_rows": "whole parts of one assignment for all draws: ten by groups, twenty by time",
     "tables.masked_counts": VOUCHED, "f_test.masked_class_sums": VOUCHED, "muse.masked_tables": VOUCHED,
     "flafe.keep_target": VOUCHED, "boost.receive_gradients": VOUCHED + "; bins: " + ONE_BINNING,

@@ -236,6 +236,16 @@ class Described:
         )  # fmt: skip
 
 
+#: What the task is called where the design names an event.
+TIMES = "survival"
+
+
+def _told(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {each:g}" for name, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 @dataclass(frozen=True)
 class Checked:
     """A job that was looked at and not run."""
@@ -246,6 +256,7 @@ class Checked:
     partition: str
     task: str
     classes: int | None
+    design: dict[str, object]
     rows: int
     parties: dict[str, Described]
     leaks: str
@@ -269,7 +280,10 @@ def show_check(facts: Checked) -> None:
             show(f"warning: {name}: {warning}")
     shared = "rows are shared by all parties" if facts.partition == "vertical" else "rows over all parties"
     classes = f", {facts.classes} classes" if facts.classes else ""
-    show(f"{facts.rows:,} {shared}; {facts.task}{classes}")
+    words = "survival: times until an event" if facts.task == TIMES else facts.task
+    show(f"{facts.rows:,} {shared}; {words}{classes}")
+    if facts.design:
+        show(f"the design: {'; '.join(f'{part} {_told(value)}' for part, value in facts.design.items())}")
     show(f"method: {facts.method}({_arguments(facts.parameters)})")
     show(f"it gives away: {facts.leaks or 'see its page'}")
     if facts.names == "shared":

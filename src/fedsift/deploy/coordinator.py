@@ -28,6 +28,7 @@ from nvflare.widgets.info_collector import InfoCollector
 from fedsift.core.approval import plan
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
+from fedsift.core.job import PREDICTIONS
 from fedsift.core.ledger import Ledger
 from fedsift.core.progress import watching
 from fedsift.core.progress_bar import Shown
@@ -121,6 +122,7 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
     try:
         job = _job(content)
         fed = _federation(job, transport)
+        fed = fed.for_predictions() if content.get("purpose") == PREDICTIONS else fed
         plan(fed, read_submitted(content)[1])
         checkpoint, resume = _checkpoint(content, folder), content.get("resume") is True
         earlier = checkpoint.with_suffix(".ledger.csv")
@@ -277,9 +279,10 @@ def _train(job: Job, fed: Federation, folder: Path) -> None:
 
 
 def _sizes(job: Job, fed: Federation) -> dict[str, Any]:
-    """The coordinator has no tables, only what it was told of them."""
+    """The coordinator has no tables, only what it was told of them: of all rows, not of those that are shared."""
     names, parties = fed.column_names(), job.settings.parties
-    return {name: Sizes(size.rows, parties[name].label, names[name]) for name, size in fed.sizes().items()}
+    whole = fed.named_view("").sizes()
+    return {name: Sizes(size.rows, parties[name].label, names[name]) for name, size in whole.items()}
 
 
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:

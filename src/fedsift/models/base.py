@@ -78,6 +78,9 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
     partitions: ClassVar[tuple[str, ...]] = ("vertical",)
     #: Every operation that fit, predict, score, save and load ask.
     operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
+    #: Of these, what predicts rows each by itself, its score for the label holder alone: all that a job for predictions
+    #: may ask, also on few rows (``site/few_rows.py``). Empty: no such job.
+    predicting: ClassVar[tuple[Operation, ...]] = ()
     #: Parameters that carry the smallest cell (the largest of them counts), and those that carry an epsilon.
     cell_parameters: ClassVar[tuple[str, ...]] = ()
     epsilon_parameters: ClassVar[tuple[str, ...]] = ()

@@ -39,7 +39,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
 from fedsift.crypto.dp import gaussian_noise
-from fedsift.engineer.flafe.asked import check_combined, check_places
+from fedsift.engineer.flafe.asked import Count, Powers, check_combined, check_places, check_step
 from fedsift.engineer.flafe.features import (
     BOUND,
     FUNCTIONS,
@@ -122,7 +122,7 @@ class OfferedKey:
     "flafe.offer_combination_key", when="protection=columns", times=4, discloses="control",
     about="public key for combinations that this party will hold", reply=OfferedKey,
 )  # fmt: skip
-def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: int) -> OfferedKey:
+def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: Count) -> OfferedKey:
     """``columns`` is how many combined columns will come."""
     key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits)
     party.keep(CombinationKey(key))
@@ -139,7 +139,7 @@ def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: 
     about="standardised, clipped columns and their squares, encrypted under the party's own key",
     reply=[CkksCiphertexts],
 )
-def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: list[int]) -> list[CkksCiphertexts]:
+def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: Powers) -> list[CkksCiphertexts]:
     """For each block (columns one after the other) a vector for each power."""
     columns, key = party.held(Operands).columns, party.held(CombinationKey).secret
     check_places(party, "encrypt_columns", (place for block in blocks for place in block), columns.shape[1])
@@ -190,6 +190,7 @@ def multiply_columns(
     vectors = [sent.vectors(public) for sent in operands]
     noise = party.held(NoisyColumns) if NoisyColumns in party.state else None
     for step in [read_record(Step, step, party.name) for step in steps]:
+        check_step(party, step, None if noise is None else noise.scales)
         if noise is not None:
             noise.take(sum(len(product.slots) for product in wanted) * len(step.functions), party.name)
         scales = [noise.scales[name] for name in step.functions] if noise is not None else []
