@@ -170,6 +170,7 @@ def test_the_report_of_each_method_on_a_phone(browser, folder, tmp_path, method)
     _quiet(browser, path)
     assert browser.run("document.documentElement.scrollWidth") <= 390
     assert browser.run("document.querySelectorAll('section').length") == 6
+    assert browser.run(COVERED) == []
     browser.screenshot(folder / f"method-{method}.png")
     report = Report.read(summarize(fitted))
     assert {each.owner for each in report.readings} == set(report.parties)
