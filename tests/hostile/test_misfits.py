@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedsift.core.message import decode, encode
-from fedsift.core.party import State
+from fedsift.core.state import undo
 from fedsift.mpc.descent_columns import Columns
 from hostile.cases import fit, sites_of
 from hostile.coordinator import refused
@@ -78,6 +78,8 @@ MISFITS = [
     ("vertical_flafe", "flafe.offer_combination_key", {"columns": 2**31}, "must lie between 0 and 100000"),
     ("vertical_flafe", "flafe.encrypt_columns", {"powers": [2**31]}, "must lie between 1 and 2"),
     ("vertical_flafe", "flafe.compare_matrix", {"kept": [2**31]}, "places that are not there"),
+    ("vertical_flafe, open", "flafe.take_combinations", {"columns": np.ones(3, dtype=bool)}, "an array of float64"),
+    ("woe", "woe.keep_weights", {"columns": []}, "a list of weights for each column"),
     ("flafe, statistics", "flafe.add_terms", {"weights": []}, "a weight for each term"),
     ("fed_iife, noise", "iife.noisy_moments", {"classes": []}, "the label is text"),
     ("logistic, predicted", "scores.begin_grading", {"metrics": []}, "what the scores of the model are for"),
@@ -121,12 +123,11 @@ def test_what_a_failed_step_has_kept_is_gone_and_what_it_has_used_up_too():
     refused(misfit.reply, "the label is text")
     kept = {key for state in misfit.sites["bank"].sessions.values() for key in state}
     assert Columns not in kept  # which it keeps before it reads the label
-    state = State("bank")
-    state.update({"kept": 1, "replaced": 2, "used up": 3})
+    state = {"kept": 1, "replaced": 2, "used up": 3}
     before = dict(state)
     state.update({"replaced": 4, "new": 5})
     del state["used up"]
-    state.undo(before)
+    undo(state, before)
     assert state == {"kept": 1, "replaced": 2}
 
 

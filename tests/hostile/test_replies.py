@@ -42,6 +42,7 @@ CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dic
     ("vertical_flafe", "flafe.alike_features", ReplyError, lambda told: {"pairs": told["pairs"].astype(np.int64)}),
     ("secureboost", "core.count_table", AlignmentError, lambda told: {"rows": 1}),
     ("secureboost, open", "boost.level_sums", ReplyError, lambda told: {"filled": told["filled"].astype(np.uint64)}),
+    ("secureboost, by id", "model.tell_by_id", ReplyError, lambda told: {"values": told["values"][:, :0]}),
     ("secureboost, explained", "boost.tell_importance", ReplyError, lambda told: {"parties": ["none"]}),
 ]
 
@@ -50,6 +51,9 @@ CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dic
 LISTS: list[tuple[str, str, type[FedsiftError], Callable[[Any], Any]]] = [
     ("flafe, statistics", "flafe.take_operands", ReplyError, lambda told: ["none", *told[1:]]),
     ("flafe, statistics", "flafe.take_operands", ReplyError, lambda told: told[:1]),
+    ("sffs, screened", "f_test.columns_of_groups", ReplyError, lambda told: told[:1]),
+    ("vertical_flafe, open", "flafe.show_columns", ReplyError, lambda told: told[:-1]),
+    ("vertical_flafe, open", "flafe.show_columns", ReplyError, lambda told: told[:, :0]),
     ("flafe, statistics", "flafe.own_sides", ReplyError, lambda told: ["none"]),
 ]
 

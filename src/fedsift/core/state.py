@@ -27,14 +27,15 @@ class State(dict[Any, Any]):
             self._party, named, "an earlier step of this run must come first; it was not asked"
         ) from None
 
-    def undo(self, before: dict[Any, Any]) -> None:
-        """After a step that failed, whose reply never left: what it kept goes, what it replaced comes back. What it has
-        used up stays gone, so that nothing is opened or masked by it again."""
-        for key in list(self):
-            if key not in before:
-                del self[key]
-            else:
-                self[key] = before[key]
+
+def undo(state: dict[Any, Any], before: dict[Any, Any]) -> None:
+    """After a step that failed, whose reply never left: what it kept goes, what it replaced comes back. What it used
+    up stays gone, so that nothing is opened or masked by it again."""
+    for key in list(state):
+        if key not in before:
+            del state[key]
+        else:
+            state[key] = before[key]
 
 
 T = TypeVar("T")
