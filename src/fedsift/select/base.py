@@ -20,7 +20,7 @@ from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
 from fedsift.core.same_columns import columns_here, same_columns
-from fedsift.errors import ParameterError, PolicyRefused
+from fedsift.errors import ParameterError, PolicyRefused, ReplyError
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
 
@@ -277,6 +277,8 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
     def _selection(self, outcome: Outcome, names: dict[str, list[str]], fed: Federation) -> Selection:
         rows: list[dict[str, Any]] = []
         for party, scores in outcome.scores.items():
+            if not len(names[party]) == len(scores) == len(outcome.selected[party]):
+                raise ReplyError(party, "scores", "it told of another number of columns than it has")
             for i, score in enumerate(scores):
                 rows.append(
                     {"party": party, "feature": names[party][i], "score": float(score), "rank": 0,

@@ -16,7 +16,7 @@ from fedsift.core.design import DRAWN, WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
-from fedsift.errors import ParameterError
+from fedsift.errors import ParameterError, ReplyError
 from fedsift.mpc.column_scores.coarse_f import COARSE, screened_by_bits
 from fedsift.mpc.column_scores.coarse_f import OPERATIONS as BITS
 from fedsift.mpc.column_scores.f_statistic import OPERATIONS, best_f, component_f
@@ -130,6 +130,8 @@ class SFFS(Selector):
         found = best_f(part, component_f(part, scheme=self.scheme))
         scores = {name: np.zeros(count) for name, count in fed.n_columns.items()}
         for name, values in found.items():
+            if len(values) != len(places[name]):
+                raise ReplyError(name, "columns_of_groups", "another number of columns goes on than it named")
             scores[name][places[name]] = values
         outcome = Outcome.best(scores, self.n_features, self.threshold)
         outcome.details |= {"screened": {name: len(mine) for name, mine in places.items()}}
