@@ -145,6 +145,8 @@ def federated(drawn: Drawn, method: str, groups: list[list[str]] | None = None) 
     given: dict[str, Any] = dict(AUTO.get(method, {}))
     if "n_features" in kind._get_param_names():
         given.setdefault("n_features", drawn.k)
+    if "open_tables" in kind._get_param_names():  # knockoffs of categories, as the two benches have them
+        given["open_tables"] = True
     fed = drawn.federation(partition, groups)
     start = time.process_time()
     fitted = kind(**given).fit(fed)

@@ -5,8 +5,10 @@
     python benchmarks/scale_measured.py --render                                the table in docs/scale.md
 
 All parties and the coordinator are in one process, which generates the data before the clock starts: memory is that of
-everybody together, and a second figure says how much of it came on top of the tables. ``busy`` is CPU time over wall
-time and the cores that the process may use. Rows go to results/scale_measured.jsonl, each with its commit and load.
+everybody together, and a second figure says how much of it came on top of the tables. Where parties are ``apart`` each
+is a process of its own that reads a Parquet file, and memory is that of the largest party, libraries and all. ``busy``
+is CPU time over wall time and the cores that the process may use. Rows go to results/scale_measured.jsonl, each with
+its commit and load.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ import numpy as np
 import polars as pl
 import psutil
 from provenance import commit
+from scale_apart import Apart
 
 import fedsift as fs
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.core.workers import available
+from fedsift.crypto.additive import cuda
 from fedsift.crypto.kernel import state
 from fedsift.mpc.psi import align
 
@@ -55,6 +59,8 @@ class Cell:
     cores: int | None = None  # fewer than there are
     stored: bool = False  # tables stay in Parquet files, of which columns are read when they are asked for
     first: int | None = None  # the columns of the first party; the others share the rest
+    apart: bool = False  # a process a party; tables in Parquet files
+    asked: int = 20  # features
 
 
 MATCHING, VALUE, GINI, TREE = "matching ids", "information value", "gini", "one tree, depth 5 (ciphertexts)"
@@ -66,19 +72,24 @@ CELLS = {
     "match_fifty": Cell(MATCHING, 50, 200_000, 50),
     "iv_million": Cell(VALUE, 2, 10**6, 100),
     "iv_ten": Cell(VALUE, 2, 10**7, 100),
-    "iv_million_stored": Cell(VALUE, 2, 10**6, 101, stored=True, first=1),
-    "iv_ten_stored": Cell(VALUE, 2, 10**7, 101, stored=True, first=1),
-    "gini_million_stored": Cell(GINI, 2, 10**6, 101, stored=True, first=1),
-    "gini_ten_stored": Cell(GINI, 2, 10**7, 101, stored=True, first=1),
-    "muse_million_stored": Cell(MUSE, 2, 10**6, 101, stored=True, first=1),
-    "muse_ten_stored": Cell(MUSE, 2, 10**7, 101, stored=True, first=1),
-    "tree_million_stored": Cell(TREE, 2, 10**6, 101, stored=True, first=1),
-    "tree_ten_stored": Cell(TREE, 2, 10**7, 101, stored=True, first=1),
+    "iv_million_apart": Cell(VALUE, 2, 10**6, 101, stored=True, first=1, apart=True),
+    "gini_million_apart": Cell(GINI, 2, 10**6, 101, stored=True, first=1, apart=True),
+    "muse_million_apart": Cell(MUSE, 2, 10**6, 101, stored=True, first=1, apart=True, asked=3),
+    "tree_million_apart": Cell(TREE, 2, 10**6, 101, stored=True, first=1, apart=True),
+    "iv_ten_apart": Cell(VALUE, 2, 10**7, 101, stored=True, first=1, apart=True),
+    "gini_ten_apart": Cell(GINI, 2, 10**7, 101, stored=True, first=1, apart=True),
+    "muse_ten_apart": Cell(MUSE, 2, 10**7, 101, stored=True, first=1, apart=True, asked=3),
+    "tree_ten_apart": Cell(TREE, 2, 10**7, 101, stored=True, first=1, apart=True),
     "iv_fifty": Cell(VALUE, 50, 10**6, 100),
+    "iv_600": Cell(VALUE, 2, 800_000, 600),
     "iv_wide": Cell(VALUE, 2, 800_000, 3000),
     "gini": Cell(GINI, 2, 800_000, 100),
     "tree": Cell(TREE, 2, 800_000, 100),
     "tree_wide": Cell(TREE, 2, 800_000, 3000),
+    "tree_gpu": Cell(TREE, 2, 10**6, 1001, first=1),
+    "small_apart": Cell(VALUE, 2, 20_000, 11, stored=True, first=1, apart=True),
+    "small_apart_muse": Cell(MUSE, 2, 20_000, 11, stored=True, first=1, apart=True, asked=3),
+    "small_apart_tree": Cell(TREE, 2, 20_000, 11, stored=True, first=1, apart=True),
     "small_match": Cell(MATCHING, 5, 2000, 5),
     "small_iv": Cell(VALUE, 2, 5000, 20),
     "small_tree": Cell(TREE, 2, 20_000, 100),
@@ -87,7 +98,7 @@ CELLS = {
 
 def federation(cell: Cell, folder: Path) -> fs.Federation:
     """Tables with ids where they are to be matched, else in one order; the first party has the label."""
-    label, done, sites = np.arange(cell.rows) % 2, 0, {}
+    label, done, sites, files = np.arange(cell.rows) % 2, 0, {}, {}
     for place in range(cell.parties):
         own = cell.columns // cell.parties
         if cell.first is not None:
@@ -97,9 +108,16 @@ def federation(cell: Cell, folder: Path) -> fs.Federation:
             done_by = multiprocessing.get_context("spawn").Process(target=made, args=(cell, place, columns, folder))
             done_by.start()
             done_by.join()
-        source = folder / f"p{place}.parquet" if cell.stored else frame_of(cell, place, columns, label)
+        files[name] = folder / f"p{place}.parquet"
+        if cell.apart:
+            continue
+        source = files[name] if cell.stored else frame_of(cell, place, columns, label)
         id = "id" if cell.what == MATCHING else None
-        sites[name] = Site(name, Table.read(source, id=id, label=None if place else "y", name=name))
+        table = Table.read(source, id=id, label=None if place else "y", name=name)
+        sites[name] = Site(name, table, os.urandom(32))  # its own secret, as a site has one that is deployed
+    if cell.apart:
+        apart = Apart(files, {name: None if number else "y" for number, name in enumerate(files)})
+        return fs.Federation(apart, list(files), active="p0")
     return fs.Federation(InProcess(sites), list(sites), active="p0")
 
 
@@ -125,11 +143,11 @@ def work(cell: Cell) -> Callable[[fs.Federation], object]:
     if cell.what == MATCHING:
         return align
     if cell.what == VALUE:
-        return fs.InformationValue(n_features=20).fit
+        return fs.InformationValue(n_features=cell.asked).fit
     if cell.what == GINI:
-        return fs.GiniFilter(n_features=20).fit
+        return fs.GiniFilter(n_features=cell.asked).fit
     if cell.what == MUSE:
-        return fs.Muse(n_features=20).fit
+        return fs.Muse(n_features=cell.asked).fit
     return fs.SecureBoostClassifier(n_estimators=1, max_depth=5, first_tree_local=False, protection="open").fit
 
 
@@ -158,20 +176,32 @@ def measured(name: str) -> dict[str, object]:
         work(cell)(fed)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         watch.ended.set()
+    transport, memory = fed._link.transport, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    apart = transport.usage() if isinstance(transport, Apart) else {}
+    cpu += sum(each.cpu for each in apart.values())
     return {
         "cell": name, **asdict(cell), "cores": available(), "wall": wall, "cpu": cpu,
         "busy": cpu / wall / available(), "bytes": fed.ledger.bytes(), "rounds": fed.ledger.rounds(),
         "largest": max(entry.bytes for entry in fed.ledger.entries),
-        "memory": max(watch.most, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024),
-        "on_top": watch.most - watch.before, "engine": state(), "load": os.getloadavg()[0],
+        "memory": max(watch.most, memory), "on_top": watch.most - watch.before,
+        "party_memory": {name: each.memory for name, each in apart.items()},
+        "engine": state(), "gpu": cuda.state(), "load": os.getloadavg()[0],
     }  # fmt: skip
 
 
 def rows() -> list[dict[str, object]]:
     """The last row of each cell and number of cores."""
     lines = RESULT.read_text(encoding="utf-8").splitlines() if RESULT.exists() else []
-    last = {(row["cell"], row["cores"]): row for row in map(json.loads, lines)}
+    last = {(row["cell"], row["cores"], row.get("gpu", "none")[:4] == "none"): row for row in map(json.loads, lines)}
     return sorted(last.values(), key=lambda row: list(CELLS).index(row["cell"]))
+
+
+def memory_of(row: dict[str, object]) -> str:
+    """Memory in two cells of the table."""
+    parties = row.get("party_memory")
+    if parties:
+        return f"{max(parties.values()) / 1e9:.1f} GB at the largest party | -"
+    return f"{row['memory'] / 1e9:.1f} GB | {row['on_top'] / 1e9:.1f} GB"
 
 
 def table() -> str:
@@ -184,8 +214,7 @@ def table() -> str:
             f"| {row['what']} | {row['parties']} | {row['rows']:,} | {row['columns']:,} | {row['cores']} "
             f"| {row['wall']:.1f} s | {row['cpu']:.1f} s | {row['busy']:.0%} "
             f"| {row['load']:.0f} | {row['bytes'] / 1e6:,.1f} MB "
-            f"| {row['largest'] / 1e6:,.1f} MB | {row['memory'] / 1e9:.1f} GB | {row['on_top'] / 1e9:.1f} GB "
-            f"| {row['commit']} |"
+            f"| {row['largest'] / 1e6:,.1f} MB | {memory_of(row)} | {row['commit']} |"
         )
     there = {row["cell"] for row in rows()}
     missing = [cell for name, cell in CELLS.items() if name not in there and not name.startswith("small")]

@@ -19,7 +19,7 @@ from fedsift.crypto.additive import keys as additive
 from fedsift.crypto.additive import okamoto_uchiyama as ou
 from fedsift.crypto.additive.grouped import group_sums
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, generate_key
-from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
+from fedsift.errors import CiphertextError, MessageError, OverflowGuard, ParameterError
 
 SCHEMES = additive.SCHEMES[1:]
 
@@ -297,3 +297,23 @@ def test_what_goes_back_to_the_holder_hides_how_many_were_added(smooth_key):
     read = [rows_added(key.blind(key.sum_all(key.encrypt([1] * count))), count, smooth_key) for count in (5, 600)]
     assert min(read) > 2**100
     assert smooth_key[0].decrypt(key.blind(key.encrypt([7])), bits=4) == [7]
+
+
+def test_many_numbers_are_encrypted_in_parts(secret, monkeypatch):
+    monkeypatch.setattr(additive, "_AT_ONCE", 10)
+    assert secret.decrypt(secret.public.encrypt(range(35)), bits=6) == list(range(35))
+
+
+def test_ciphertexts_of_a_message_are_held_once(secret):
+    """Read where they lie in the message, and kept as numbers alone once they are computed with."""
+    sent = secret.public.encrypt([7, 8])
+    data = encode({"it": sent})
+    came = decode(data)["it"]
+    assert isinstance(came._raw, memoryview)
+    assert came._raw.obj is data
+    assert came.to_bytes() == sent.to_bytes()
+    assert secret.decrypt(secret.public.add(came, came), bits=8) == [14, 16]
+    assert came._raw is None
+    assert came.to_bytes() == sent.to_bytes()
+    with pytest.raises(MessageError, match="truncated"):
+        decode(data[:-1])

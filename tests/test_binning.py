@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import slow_bins
 from sklearn.metrics import roc_auc_score
 
 import fedsift as fs
+from fedsift.core import binning
 from fedsift.core.binning import ColumnBins, codes_of, edges, most_bins
 from fedsift.core.table import Table
 from fedsift.models.boost.hidden import blur
@@ -153,6 +156,38 @@ def test_monotone_transforms_leave_scores_unchanged(name, monkeypatch):
     np.testing.assert_allclose(first, second, rtol=1e-9)
 
 
+@st.composite
+def labelled(draw):
+    """A column of any shape, and classes that hang on it a little."""
+    values = draw(columns().filter(lambda found: len(found) >= 12))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    y = (values + np.abs(values).max() * rng.normal(size=len(values)) > 0).astype(int)
+    y[:2] = 0, 1
+    return values, y
+
+
+def score_of(name: str, values: np.ndarray, y: np.ndarray) -> float:
+    """Of the other party's only column."""
+    X = pd.DataFrame({"own": np.arange(len(y)) % 3, "x": values})
+    selector = SELECTORS[name]()
+    if name == "gain of trees":
+        selector.set_params(n_estimators=2, max_depth=2)
+    scores = selector.fit(fs.Federation.split(X, y, parties=2)).scores_
+    return float(scores.loc[scores["feature"] == "x", "score"].iloc[0])
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+@settings(max_examples=20, deadline=None)
+@given(labelled(), st.sampled_from(sorted(TRANSFORMS)))
+def test_no_monotone_transform_of_any_column_changes_its_score(name, table, how):
+    values, y = table
+    trees = name == "gain of trees"
+    assume(not (trees and "negated" in how))  # the next test
+    with mock.patch.object(blur, "WIDTH", 0.0):
+        before, after = score_of(name, values, y), score_of(name, TRANSFORMS[how](values), y)
+    assert after == pytest.approx(before, rel=1e-9, abs=1e-9)
+
+
 def test_a_negated_column_gives_the_same_trees_on_the_training_rows():
     """Without groups of a least size, which are joined from the left; a row between two bins may go either way."""
     X, y = zero_heavy(400)
@@ -166,6 +201,23 @@ def test_a_negated_column_gives_the_same_trees_on_the_training_rows():
     np.testing.assert_allclose(first, second, atol=1e-6)
 
 
+@settings(max_examples=15, deadline=None)
+@given(labelled(), st.sampled_from(["negated", "scaled down and negated"]))
+def test_no_negated_column_changes_the_trees_on_the_training_rows(table, how):
+    values, y = table
+    settings = {"n_estimators": 2, "max_depth": 2, "min_cell": 1, "min_leaf": 1, "first_tree_local": False}
+    own = np.zeros(len(y))
+    own[0] = 1.0
+    first, second = (
+        fs.SecureBoostClassifier(**settings, sum_noise=0).fit(fed).predict_proba(fed)
+        for fed in (
+            fs.Federation.split(pd.DataFrame({"own": own, "x": each}), y, parties=2)
+            for each in (values, TRANSFORMS[how](values))
+        )
+    )
+    np.testing.assert_allclose(first, second, atol=1e-6)
+
+
 def test_boosting_on_zero_heavy_columns_is_as_good_as_xgboost():
     xgboost = pytest.importorskip("xgboost")
     X, y = zero_heavy(1600)
@@ -175,3 +227,14 @@ def test_boosting_on_zero_heavy_columns_is_as_good_as_xgboost():
     ours = roc_auc_score(y[test], model.predict_proba(fed.view(rows=test))[:, 1])
     plain = xgboost.XGBClassifier(n_estimators=8, max_depth=3, tree_method="hist").fit(X.iloc[train], y[train])
     assert ours >= roc_auc_score(y[test], plain.predict_proba(X.iloc[test])[:, 1]) - 0.01
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 80, 81, 200])
+def test_values_compared_with_every_edge_lie_where_a_search_puts_them(count, monkeypatch):
+    """Also on an edge, infinite, and over several blocks of values."""
+    monkeypatch.setattr(binning, "_BLOCK", 100)
+    rng = np.random.default_rng(count)
+    places = np.sort(rng.normal(size=count))
+    values = np.concatenate([rng.normal(size=1_000), places, [np.inf, -np.inf, 0.0, -0.0]])
+    found = binning._between(values, places)
+    np.testing.assert_array_equal(found, np.searchsorted(places, values, side="right"))

@@ -13,7 +13,7 @@ import fedsift as fs
 from fedsift.core.identity import private_generator
 from fedsift.errors import OverflowGuard, ParameterError
 from fedsift.models.boost import joint_powers as boost_joint
-from fedsift.models.boost.joint_powers import GroupTable, _teams, joint_sums
+from fedsift.models.boost.joint_powers import GroupTable, _blocks, _teams, joint_sums
 from fedsift.models.boost.model import SecureBoostClassifier
 from fedsift.models.boost.sums import (
     Ask,
@@ -105,7 +105,7 @@ def test_joint_counting_could_give_other_sums(alike, monkeypatch):
     left_out = np.array([c.argmax() for c in counts])
     sizes = [np.where(np.arange(len(c)) == out, 0, c) for c, out in zip(counts, left_out)]
     table = GroupTable(np.arange(700) + 20, codes, groups, left_out, np.concatenate(sizes))
-    assert any(team.parts for team in _teams(table))
+    assert any(team.parts for _, team in _teams(_blocks(0, table)))
     values = rng.integers(0, 1000, 720)
     vector = key.public.encrypt(values.tolist())
     empty = replace(table, rows=np.zeros(0, np.int64), codes=np.zeros((0, 5), np.int64))  # asked for, and without rows
@@ -195,3 +195,33 @@ def test_sampling_is_off_by_default_and_leaves_the_local_tree_alone():
     local = SecureBoostClassifier(n_estimators=1, max_depth=3, sampling_method="gradient_based").fit(fed)
     np.testing.assert_array_equal(plain.decision_function(fed), local.decision_function(fed))
     assert not any("gradient_based" in note for note in plain.ledger_.notes)
+
+
+@pytest.mark.parametrize("at_once", [1, 3_000, 1 << 27])
+def test_sums_are_the_same_in_blocks_of_columns_and_by_bins_of_chosen_rows(at_once, monkeypatch):
+    """Decided on few of the rows, some columns at a time, from a whole table's bins and the node's groups of them."""
+    monkeypatch.setattr(boost_joint, "_LEAST_ROWS", 200)
+    monkeypatch.setattr(boost_joint, "_LOOKED_AT", 64)
+    monkeypatch.setattr(boost_joint, "_COLUMNS_TOGETHER", 3)
+    monkeypatch.setattr(boost_joint, "_CELLS_AT_ONCE", at_once)
+    key, rng = cached_key(), np.random.default_rng(5)
+    bins = np.asfortranarray(rng.integers(0, [3, 5, 4, 6, 30, 2, 2], (2_000, 7)).astype(np.uint8))
+    bins[:, 3] = bins[:, 0] * 2 + bins[:, 5]
+    group_of = np.tile(np.arange(30) // 2, (7, 1))
+    lines = np.flatnonzero(rng.random(2_000) < 0.6)
+    codes = group_of[np.arange(7), bins[lines]]
+    groups = codes.max(axis=0) + 1
+    counts = [np.bincount(codes[:, c], minlength=groups[c]) for c in range(7)]
+    left_out = np.array([c.argmax() for c in counts])
+    sizes = [np.where(np.arange(len(c)) == out, 0, c) for c, out in zip(counts, left_out)]
+    values = rng.integers(0, 1000, 2_000)
+    vector = key.public.encrypt(values.tolist())
+    table = GroupTable(lines, bins, groups, left_out, np.concatenate(sizes), lines, group_of)
+    halves = [table.part(lines % 2 == place, lines[lines % 2 == place]) for place in (0, 1)]
+    opened = key.decrypt(joint_sums(key.public, vector, [table, *halves]), bits=30)
+    expected = [
+        int(values[lines][here & (codes[:, c] == g)].sum())
+        for here in (lines >= 0, lines % 2 == 0, lines % 2 == 1)
+        for c in range(7) for g in range(groups[c]) if sizes[c][g]
+    ]  # fmt: skip
+    assert opened == expected

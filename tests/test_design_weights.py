@@ -9,12 +9,12 @@ import xgboost
 from sklearn.utils.class_weight import compute_sample_weight
 
 import fedsift as fs
-from fedsift.audit import record
+from fedsift.audit import load_attacks, record
 from fedsift.audit.opened_at_coordinator import opened_sums
 from fedsift.core.design import Design
 from fedsift.core.party import Party
 from fedsift.core.survival import concordance, residuals
-from fedsift.errors import ParameterError
+from fedsift.errors import DataError, ParameterError
 from fedsift.mpc.column_scores.paid_bins import countable_bins
 from fedsift.mpc.column_scores.weighing import STEPS
 from fedsift.mpc.column_scores.weighted_f import encrypt_weights
@@ -137,6 +137,27 @@ def test_bin_sizes_are_not_told_beside_weighted_counts():
     opened = opened_sums(seen["coordinator"])  # what attacks on opened sums read
     assert len(opened) == 1
     assert opened[0].sizes.sum() == pytest.approx(3 * ROWS, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [(np.where(np.arange(ROWS) == 7, 2.9, 1.0), "1 rows have weights that fewer than 10 rows share"),
+     (np.where(np.arange(ROWS) == 7, 12.0, RNG.uniform(0.9, 1.1, ROWS)), "one row weighs so much more"),
+     (np.where(np.arange(ROWS) == 7, 30.0, 1.0), "more than 20 times")],
+)  # fmt: skip
+def test_weights_by_which_a_row_stands_out_of_every_sum_are_refused(weights, said):
+    fed = federation(LABEL, w=weights).designed(Design(weight="bank.w"))
+    with pytest.raises(DataError, match=said):
+        fs.GiniFilter(n_features=2).fit(fed)
+
+
+@pytest.mark.parametrize("weights", [WEIGHT, RNG.lognormal(0, 0.5, ROWS), RNG.choice([1.0, 2.5, 4.0], ROWS)])
+def test_of_weights_that_are_taken_no_row_is_placed_by_the_sums_of_its_bins(weights):
+    seen = record(RNG.normal(size=(ROWS, 12)), LABEL, lambda fed: fs.GiniFilter(n_features=2).fit(
+        fed.designed(Design(weight="bank.w"))), parties=["bank", "shop"], aside={"w": weights})  # fmt: skip
+    found = load_attacks()["weighted_counts_place_a_row"].run(seen["coordinator"], seen.truth)
+    assert not found.note.startswith("nothing to read")
+    assert found.value <= 2 / 6  # of six columns with ten bins each
 
 
 def trained(kind, fed, protection="coordinator", **more):

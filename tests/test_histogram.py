@@ -126,3 +126,28 @@ def test_merged_bins_are_large_enough(codes, min_cell):
     sizes = np.bincount(merged, minlength=count)
     assert len(sizes) == count
     assert sizes.min() >= min_cell or count == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "bits", "per"), [(1_000, 1, 1, 5), (1_001, 2, 22, 3), (3, 1, 4, 5), (7, 3, 57, 2)]
+)
+def test_rows_laid_out_together_are_those_laid_out_one_by_one(rows, values, bits, per):
+    """With numbers that do not fit a word and its shift, and with a last ciphertext that is not full."""
+    layout = RowLayout(rows, values, bits + 10, per)
+    table = np.random.default_rng(0).integers(0, 1 << bits, (rows, values))
+    table[0] = (1 << bits) - 1
+    assert histogram.laid_out(table, layout) == histogram._one_by_one(table, layout)
+
+
+def test_masks_fill_all_their_bits_and_no_others():
+    layout = RowLayout(100, 2, 20, 2)
+    drawn = [histogram.random_slots(layout, 3, {1: 5}) for _ in range(400)]
+    width, slots = layout.payload_bits + HIDING_BITS, range(3)
+    parts = [[(number >> (slot * layout.pitch)) & ((1 << layout.pitch) - 1) for slot in slots] for number in drawn]
+    assert {part[1] for part in parts} == {5}
+    for slot in (0, 2):
+        ever, always = 0, (1 << layout.pitch) - 1
+        for part in parts:
+            ever, always = ever | part[slot], always & part[slot]
+        assert ever == (1 << width) - 1
+        assert always == 0

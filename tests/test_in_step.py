@@ -219,5 +219,5 @@ def test_what_is_no_such_message_is_refused(data):
 
 def test_a_message_inside_a_message_is_no_request():
     inner = pack([_request(), _request()])
-    replies = unpack(answered(pack([inner, _request()]), _site().handle))
+    replies = unpack(answered([pack([inner, _request()])], _site().handle))
     assert [set(decode(each)) for each in replies] == [{"error", "what"}, {"ok"}]

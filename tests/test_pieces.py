@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from doubles import Recording, Serial
 
 import fedsift as fs
 from fedsift.core import exchange
+from fedsift.core.bundles import answered
 from fedsift.core.exchange import Piece, Pieces, cut
 from fedsift.core.message import decode, encode
 from fedsift.core.transports.base import Delivery, Transport
@@ -150,3 +153,18 @@ def test_a_party_that_sends_half_a_reply_is_named(small_pieces):
     fed._link.transport = Half(sites)
     with pytest.raises(ReplyError, match="no valid message"):
         fs.InformationValue(n_features=2).fit(fed)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="older Pythons hold what a function is called with")
+def test_a_request_is_gone_from_memory_once_it_was_read():
+    gone = []
+
+    class Told(bytes):
+        def __del__(self):
+            gone.append(True)
+
+    def handle(data):
+        del data
+        return encode(list(gone))
+
+    assert decode(answered([Told(encode("a request"))], handle)) == [True]

@@ -21,7 +21,9 @@ from fedsift.core.design import Design
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
+from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.select.filters.sffs import SFFS
+from fedsift.select.knockoffs import Knockoffs
 from leaky import (
     boosting,
     coordinator,
@@ -240,6 +242,16 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "sides": split(noisy, samples.parted_at("shop.f6", [-0.7, 0.0, 0.7])),
     "weighted products": split(lambda: wide(60, 120), samples.products_of_many_columns, fresh=wide(400, 120, seed=1)),
     "shared bits": split(lambda: noisy(1000), measures.shares_under_one_mask),
+    "weighted counts": split(
+        lambda: noisy(400),
+        samples.counts_of_any_weights(Design(weight="bank.w")),
+        aside={"w": np.where(np.arange(400) == 7, 2.9, 1.0)},
+    ),
+    "descent": split(lambda: wide(60, 160), VerticalAdditive(bins=None, max_iter=1), fresh=wide(400, 160, seed=1)),
+    "pooled products": split(
+        lambda: wide(60, 60), Knockoffs(squares=False), partition="horizontal", fresh=wide(400, 60, seed=1)
+    ),
+    "groups that go on": split(lambda: wide(40, 480, strength=0.0), samples.half_of_the_groups_go_on()),
     "horizontal": split(
         lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
     ),
@@ -317,6 +329,11 @@ TWINS = {
     "moments_tell_members": Twin("many products", "coordinator"),
     "released_scores_tell_members": Twin("released scores", "coordinator"),
     "shared_bits_give_cells": Twin("shared bits", "bank"),
+    "weighted_counts_place_a_row": Twin("weighted counts", "coordinator"),
+    "gradients_tell_members": Twin("descent", "coordinator"),
+    "gradients_tell_labels": Twin("descent", "coordinator"),
+    "products_tell_members": Twin("pooled products", "coordinator"),
+    "groups_give_labels": Twin("groups that go on", "shop"),
     "weights_give_labels": Twin("evidence", "shop"),
     "fold_counts_give_labels": Twin("many sets", "coordinator"),
     "index_of_row_left_out": Twin("index less a row", "coordinator"),

@@ -25,6 +25,8 @@ from fedsift.errors import DataError
 
 #: A categorical column keeps a bin for each of its most frequent categories; the rest share one.
 MAX_CATEGORY_BINS = 64
+_COMPARED = 80  # edges of a column that are compared with every value, and not searched
+_BLOCK = 1 << 16  # values that stay in a core's memory meanwhile
 
 
 def most_bins(n_bins: int) -> int:
@@ -115,6 +117,18 @@ def _quantile_cuts(counts: np.ndarray, n_bins: int) -> set[int]:
     return {cut for cut in cuts if 0 <= cut < len(counts) - 1}
 
 
+def _between(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """How many edges each value reaches; of a few edges each is compared, which takes a fifth of a search's time."""
+    if len(edges) > _COMPARED:
+        return np.searchsorted(edges, values, side="right").astype(np.int16)
+    codes = np.zeros(len(values), dtype=np.uint8)
+    for start in range(0, len(values), _BLOCK):
+        block, reached = values[start : start + _BLOCK], codes[start : start + _BLOCK]
+        for edge in edges:
+            reached += block >= edge
+    return codes.astype(np.int16)
+
+
 def _edges_between(distinct: np.ndarray, cuts: list[int]) -> np.ndarray:
     """Halfway between neighbouring values, and above the lower one even where no number lies between them."""
     lower, upper = distinct[cuts], distinct[[i + 1 for i in cuts]]
@@ -168,7 +182,7 @@ class ColumnBins:
             raise DataError(f"table {table.name!r} lacks the column {self.column!r} that the model was trained with")
         if self.categories is None:
             values = table.values(self.column)
-            codes = np.searchsorted(self.edges, values, side="right").astype(np.int16)
+            codes = _between(values, self.edges)
             absent = np.isnan(values)
         else:
             raw, names = table.codes(self.column)

@@ -33,10 +33,16 @@ def unpack(data: bytes) -> list[bytes]:
     return found
 
 
-def answered(data: bytes, handle: Callable[[bytes], bytes]) -> bytes:
-    """At a site: each request of a message is answered by itself, in its order."""
+def answered(data: list[bytes], handle: Callable[[bytes], bytes]) -> bytes:
+    """At a site: each request of a message is answered by itself, in its order.
+
+    The message is taken out of its list, so that a large one is gone from memory when its request is.
+    """
     try:
-        requests = unpack(data)
+        requests = unpack(data.pop())[::-1]
     except MessageError as error:
         return encode({"error": "MessageError", "what": str(error)})
-    return pack([handle(request) for request in requests])
+    replies = []
+    while requests:
+        replies.append(handle(requests.pop()))
+    return pack(replies)

@@ -114,7 +114,7 @@ class Pieces:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._coming: Joined | None = None
-        self._leaving: list[bytes] = []
+        self._leaving: tuple[bytes, bytes] | None = None  # a reply and its name
 
     def answer(self, data: bytes, handle: Callable[[bytes], bytes]) -> bytes:
         """What goes back: the answer to a whole request, an acknowledgement, or a piece of a reply."""
@@ -123,33 +123,43 @@ class Pieces:
             with self._lock:
                 if piece is not None and piece.kind == _FETCH:
                     return self._fetched(piece)
-                whole = data if piece is None else self._taken(piece)
-                if whole is None:
+                whole = [data] if piece is None else self._taken(piece)
+                if not whole:
                     return Piece(_FETCH, piece.name, piece.number, piece.count).to_bytes() if piece else b""
         except MessageError as error:
             return encode({"error": "MessageError", "what": str(error)})
-        reply = cut(answered(whole, handle))
+        del data, piece
+        reply = answered(whole, handle)
         with self._lock:
-            self._leaving = reply if len(reply) > 1 else []
-        return reply[0]
+            self._leaving = (secrets.token_bytes(16), reply) if len(reply) > PIECE else None
+            return reply if len(reply) <= PIECE else self._part(0)
 
-    def _taken(self, piece: Piece) -> bytes | None:
+    def _part(self, number: int) -> bytes:
+        """A piece of the reply, cut when it is asked for: the reply is in memory once."""
+        assert self._leaving is not None
+        name, reply = self._leaving
+        part = reply[number * PIECE : (number + 1) * PIECE]
+        return Piece(_DATA, name, number, -(-len(reply) // PIECE), part).to_bytes()
+
+    def _taken(self, piece: Piece) -> list[bytes]:
+        """The whole message, once it is there."""
         if piece.number == 0 and (self._coming is None or self._coming.name != piece.name):
             self._coming = Joined(piece.name, piece.count)
         if self._coming is None:
             raise MessageError("a piece of a message whose beginning did not come")
         whole = self._coming.take(piece)
-        if whole is not None:
-            self._coming = None
-        return whole
+        if whole is None:
+            return []
+        self._coming = None
+        return [whole]
 
     def _fetched(self, piece: Piece) -> bytes:
-        first = Piece.read(self._leaving[0]) if self._leaving else None
-        if first is None or (first.name, first.count) != (piece.name, piece.count):
+        name, reply = self._leaving or (b"", b"")
+        if not reply or (name, -(-len(reply) // PIECE)) != (piece.name, piece.count):
             raise MessageError("no such reply is held here in pieces")
-        found = self._leaving[piece.number]
+        found = self._part(piece.number)
         if piece.number + 1 == piece.count:
-            self._leaving = []
+            self._leaving = None
         return found
 
 

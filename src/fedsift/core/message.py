@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -40,6 +40,7 @@ _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 _wire_types: dict[int, tuple[type, Callable[[bytes], object]]] = {}
 _wire_tags: dict[type, int] = {}
+_views: set[type] = set()
 
 
 _messages: set[type] = set()
@@ -57,16 +58,19 @@ def is_message(kind: object) -> bool:
     return isinstance(kind, type) and kind in _messages
 
 
-def wire_type(tag: int) -> Callable[[type], type]:
+def wire_type(tag: int, views: bool = False) -> Callable[[type], type]:
     """Let a class with ``to_bytes()`` and ``from_bytes(data)`` travel in messages under a fixed tag.
 
-    Used by the secure layer alone; the tag is part of the format and never changes its meaning.
+    Used by the secure layer alone; the tag is part of the format and never changes its meaning. With ``views`` it is
+    read from a view of the message, which stays in memory as long as the view is used: large ones are not copied.
     """
 
     def register(cls: Any) -> Any:
         if tag < _FIRST_WIRE_TAG or tag > 255 or tag in _wire_types:
             raise ValueError(f"wire tag {tag} is taken or out of range")
         _wire_types[tag] = (cls, cls.from_bytes)
+        if views:
+            _views.add(cls)
         _wire_tags[cls] = tag
         return cls
 
@@ -195,6 +199,14 @@ class _Reader:
     def block(self) -> bytes:
         return self.take(self.length())
 
+    def view(self) -> memoryview:
+        """A block where it lies: nothing is copied."""
+        start, length = self.position + 6, self.length()
+        if length > len(self.data) - start:
+            raise MessageError("the message is truncated")
+        self.position = start + length
+        return memoryview(self.data)[start : self.position]
+
     def text(self) -> str:
         try:
             return self.block().decode("utf-8", "surrogatepass")
@@ -265,7 +277,7 @@ class _Reader:
             raise MessageError(f"unknown type tag {tag} in the message")
         cls, from_bytes = _wire_types[tag]
         try:
-            return from_bytes(self.block())
+            return from_bytes(cast(bytes, self.view()) if cls in _views else self.block())
         except SecurityError as error:
             raise MessageError(f"a {cls.__name__} in the message is not valid: {error}") from None
 

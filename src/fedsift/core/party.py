@@ -7,9 +7,11 @@ rows and columns of the current view, the state of the current run, and the site
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
@@ -28,7 +30,7 @@ from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.state import ModelStore
+from fedsift.core.state import ModelStore, undo
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
@@ -40,6 +42,14 @@ T = TypeVar("T")
 MAX_CACHED_VIEWS, MANY_CACHED_VIEWS, SMALL = 8, 32, 2**20  # what is derived from a view; of small tables, for more
 MAX_VIEWS = 100_000  # names of subsets that a site keeps; so often a run may ask for what is asked of each
 Task = Literal["auto", "classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Came:
+    """What is remembered of a message after it was read."""
+
+    size: int
+    digest: bytes
 
 
 class Site:
@@ -57,6 +67,7 @@ class Site:
         self.models = ModelStore(name)
         self.pad_rows = 1  # how many rows there are is told as a multiple of this
         self.workers: int | None = None  # threads at most
+        self.engine: str | None = None  # the address of a Dask cluster of its own
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[object, object]]] = {}
         self._lock = threading.Lock()
@@ -81,12 +92,13 @@ class Site:
         """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
         name = "?"
         try:
-            request = Request.read(data)
+            request, came = Request.read(data), Came(len(data), hashlib.sha256(data).digest())
+            del data  # a large message is gone from memory once it was read
             name = request.operation
             marked = find_operation(name, self.name)
             marked.check_arguments(request.arguments, self.name)
-            with self._lock, limited(self.workers):  # one at a time: state is not shared between threads
-                return self._answer(marked, request, data)
+            with self._lock, limited(self.workers, self.engine):  # one at a time: state is not shared between threads
+                return self._answer(marked, request, came)
         except FedsiftError as error:
             told = self._told(error, getattr(error, "what", str(error)))
             return encode({"error": type(error).__name__, "what": told})
@@ -99,13 +111,13 @@ class Site:
             what = disk_words(error) or f"it raised {type(error).__name__}; see its log"
             return encode({"error": "OperationFailed", "what": what})
 
-    def _answer(self, marked: Operation, request: Request, data: bytes) -> bytes:
-        """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""
+    def _answer(self, marked: Operation, request: Request, came: Came) -> bytes:
+        """Judge, run, remember. One that is refused before it runs changes nothing; one that fails counts as asked."""
         session, round = request.session, request.round
         run = self.runs.get(run_of(session)) or Run()
         run.check_job(request.job, self.name, marked.short_name)
         if session:
-            stored = run.stored_reply(session, round, data, self.name, marked.short_name)
+            stored = run.stored_reply(session, round, came.digest, self.name, marked.short_name)
             if stored is not None:
                 return stored
         run.check_step(marked, request.arguments, session, self.name)
@@ -116,18 +128,26 @@ class Site:
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
+        before = dict(party.state)
         try:
-            value = plain_message(marked.function(party, **marked.built(request.arguments)))
+            value = self._run(marked, request, party)
+            self._after(marked, request, value)
+        except Exception:
+            undo(party.state, before)
+            raise
+        reply = encode({"ok": value})
+        self._answered(marked, request, came.size, len(reply))
+        if session:
+            run.keep_reply(session, round, came.digest, reply)
+        return reply
+
+    def _run(self, marked: Operation, request: Request, party: Party) -> Any:
+        try:
+            return plain_message(marked.function(party, **marked.built(request.arguments)))
         except Exception as error:
             if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
                 self._failed(marked, request)
             raise
-        self._after(marked, request, value)
-        reply = encode({"ok": value})
-        self._answered(marked, request, len(data), len(reply))
-        if session:
-            run.keep_reply(session, round, data, reply)
-        return reply
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
     def _before(self, marked: Operation, request: Request) -> None:

@@ -36,16 +36,14 @@ from fedsift.models.predicted import Predicted
 from fedsift.mpc import horizontal_study as study_room
 from fedsift.mpc.column_scores.weighing import own_weights
 from fedsift.mpc.horizontal_study import (
-    DESIGN,
-    TARGET,
-    TRAIN,
     Study,
-    agree_columns,
-    check_validation,
+    Target,
     describe_rows,
+    design_of,
     load_columns,
-    open_study,
     standardise,
+    target_of,
+    training_of,
 )
 from fedsift.mpc.secure_sum import SecureSum, summed
 
@@ -65,7 +63,7 @@ STEPS = FITS.replace(" a session", " x max_iter or rounds or 1000 a session")
     receives="control",
 )  # fmt: skip
 def curvature(party: Party) -> np.ndarray:
-    design, counted = with_intercept(party.state[DESIGN][party.state[TRAIN]]), own_weights(party, party.state[TRAIN])
+    design, counted = with_intercept(design_of(party)[training_of(party)]), own_weights(party, training_of(party))
     total = len(design) if counted is None else counted.sum()
     design = design if counted is None else np.sqrt(counted)[:, None] * design
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
@@ -87,10 +85,10 @@ def local_steps(
     if steps != (1 if job is None else job.parameters.get("local_steps", 1)):
         raise OperationRefused(party.name, "local_steps", "its 'steps' are others than those of the accepted job")
     _check_models(party, "local_steps", weights, kind)
-    check_size(party.name, "local_steps", "masks", masks, models, party.state[DESIGN].shape[1])
+    check_size(party.name, "local_steps", "masks", masks, models, design_of(party).shape[1])
     check_size(party.name, "local_steps", "penalties", penalties, models)
-    design, target = with_intercept(party.state[DESIGN][party.state[TRAIN]]), _target(party, kind)[party.state[TRAIN]]
-    counted = own_weights(party, party.state[TRAIN])
+    design, target = with_intercept(design_of(party)[training_of(party)]), _target(party, kind)[training_of(party)]
+    counted = own_weights(party, training_of(party))
     if len(design):
         for _ in range(steps):
             weights = weights - rate * gradient(design, target, weights, masks, penalties, kind, counted)
@@ -104,8 +102,8 @@ def local_steps(
 def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhere: bool = False) -> np.ndarray:
     """Sum of absolute errors (or of wrong classes), then sum of losses, for each model."""
     _check_models(party, "validation_scores", weights, kind)
-    rows = slice(None) if everywhere else ~party.state[TRAIN]
-    design, target = with_intercept(party.state[DESIGN][rows]), _target(party, kind)[rows]
+    rows = slice(None) if everywhere else ~training_of(party)
+    design, target = with_intercept(design_of(party)[rows]), _target(party, kind)[rows]
     scores, counted = predict(design, weights), own_weights(party, rows)
     each = 1.0 if counted is None else counted[:, None, None]
     if kind == "ridge":
@@ -122,8 +120,8 @@ def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhe
 )  # fmt: skip
 def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     """The moment matrix of (features, 1, target): all that a ridge needs."""
-    rows = slice(None) if everywhere else party.state[TRAIN]
-    joint = np.hstack([with_intercept(party.state[DESIGN]), party.state[TARGET]])[rows]
+    rows = slice(None) if everywhere else training_of(party)
+    joint = np.hstack([with_intercept(design_of(party)), target_of(party)])[rows]
     counted = own_weights(party, rows)
     product = joint.T @ (joint if counted is None else counted[:, None] * joint)
     return np.asarray(product[np.triu_indices(len(product))])
@@ -131,11 +129,12 @@ def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
 
 def _check_models(party: Party, step: str, weights: np.ndarray, kind: Kind) -> None:
     outputs = _target(party, kind).shape[1]
-    check_size(party.name, step, "weights", weights, None, party.state[DESIGN].shape[1] + 1, outputs)
+    check_size(party.name, step, "weights", weights, None, design_of(party).shape[1] + 1, outputs)
 
 
 def _target(party: Party, kind: Kind) -> np.ndarray:
-    return np.asarray(party.state[TARGET if kind == "ridge" else "target as told"])
+    told = party.held(Target)
+    return told.scaled if kind == "ridge" else told.as_told
 
 
 # --- mathematics of arrays -------------------------------------------------------------------------------------------
@@ -322,11 +321,11 @@ class FedLinear(FederatedModel):
 
     def _fit(self, run: Federation) -> Sequence[str]:
         described = run.ask(describe_rows, to=run.parties, task=run.asked_task)
-        numeric, _ = agree_columns(described)
+        numeric, _ = study_room.agree_columns(described)
         if not numeric:
             raise DataError("no column is a number at every party; a linear model needs at least one")
         total = SecureSum(run, secure=self.protection != "open")
-        study = open_study(total, described, self.validation if self.penalty == "auto" else 0.0)
+        study = study_room.open_study(total, described, self.validation if self.penalty == "auto" else 0.0)
         total.ask_all(load_columns, columns=numeric)
         centre, deviation = standardise(total, len(numeric))
         weights = self._train(total, study, len(numeric))
@@ -344,7 +343,7 @@ class FedLinear(FederatedModel):
         number = isinstance(self.penalty, (int, float)) and not isinstance(self.penalty, bool) and self.penalty >= 0
         if self.penalty != "auto" and not number:
             raise ParameterError(f"penalty must be 'auto' or a number of at least 0; got {self.penalty!r}")
-        check_validation(self.validation)
+        study_room.check_validation(self.validation)
         if self.penalty == "auto" and self.validation == 0:
             raise ParameterError("penalty='auto' needs validation rows: validation must be above 0")
 

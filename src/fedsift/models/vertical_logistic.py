@@ -37,7 +37,7 @@ from fedsift.models.parts import class_names
 from fedsift.models.predicted import Predicted, ScoresOpened, class_codes
 from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
-from fedsift.mpc import row_weights, shared_descent
+from fedsift.mpc import pairs, row_weights, shared_descent
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.ring import Ring, check_shape, from_ring, to_ring
@@ -238,6 +238,7 @@ class VerticalLogisticRegression(FederatedModel):
     name = "vertical_logistic"
     designs = WEIGHTED
     operations = OPERATIONS
+    predicting = (*parts.KEPT, *pairs.OPERATIONS, part_scores, hold_scores)
     _on_shares = True
     _saved = ("n_iter_", "curve_", "deviation_", "centre_")
 

@@ -147,6 +147,7 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         else '# label = "..."  # if the label is here',
         '# person = "..."  # whose row it is, where one may have several: the rules below then count persons',
         "# workers = 4  # how many threads this party computes on at most; all cores by default",
+        '# engine = "tls://10.0.0.5:8786"  # the scheduler of a Dask cluster of ours, for sums that are too large here',
         "# pad_rows = 1000  # how many rows there are is told rounded up to a multiple of this (matched by ids only)",
         "# keep_results = 366  # days after which the folder of a job that has ended is removed from results",
         "# Only these columns are read; a column that is added to the file later stays out until it is added here.",
@@ -222,6 +223,8 @@ def _journal_lines(policy: Policy) -> list[str]:
         f"keyed_matching = {str(policy.keyed_matching).lower()}",
         "# How often the label holder may read a model's score of one and the same row (predictions), over all jobs.",
         f"max_row_scores = {policy.max_row_scores}",
+        "# How many rows a day may be predicted alone, or with fewer others than min_rows; 0 for none.",
+        f"few_rows_a_day = {policy.few_rows_a_day}",
         "# The share of a sum over rows that its largest two may make up; 1.0 for no such rule.",
         f"max_share = {policy.max_share}",
     ]

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.workers import side_by_side
+from fedsift.core.workers import elsewhere, side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.crypto.kernel import shared
 from fedsift.errors import ParameterError
 
-_MOST_CELLS = 127  # of columns that are counted jointly
-_ROWS_AT_ONCE = 1 << 25  # times columns, of a histogram
+_MOST_CELLS = 4096  # of columns that are counted jointly
+_ROWS_OF_A_CELL = 32  # at least, where columns are counted jointly: sums over cells are additions too
+_ROWS_AT_ONCE = 1 << 24  # times columns, of a histogram
+_WORTH_SENDING = 1 << 22  # rows x columns that are worth the way to a cluster
+_COLUMNS_SENT = 16  # at once
 _ROWS_OF_A_THREAD = 1 << 15  # times columns, that are worth a thread of their own
 
 
@@ -30,10 +33,25 @@ def group_sums(key: PublicKey, a: Ciphertexts, codes: np.ndarray, groups: Sequen
     """
     if codes.ndim != 2 or codes.shape[0] != len(a) or codes.shape[1] != len(groups):
         raise ParameterError("codes must have a row for each ciphertext and a column for each entry of groups")
-    if codes.size and (codes.min() < 0 or (codes.max(axis=0) >= np.asarray(groups)).any()):
+
+    def inside(column: int) -> bool:
+        return bool(codes[:, column].min() >= 0 and codes[:, column].max() < groups[column])
+
+    if codes.size and not all(side_by_side(inside, range(len(groups)))):
         raise ParameterError("a group number is out of range")
+    if codes.size >= _WORTH_SENDING:
+        blocks = range(0, len(groups), _COLUMNS_SENT)
+        parts = elsewhere(
+            _there, (key, a), [(codes[:, b : b + _COLUMNS_SENT], groups[b : b + _COLUMNS_SENT]) for b in blocks]
+        )
+        if parts is not None:
+            return key.concat(parts)
     counted = key.groups(a, codes, groups)
     return _Plan(key, a, codes, [int(g) for g in groups]).result() if counted is None else counted
+
+
+def _there(key: PublicKey, a: Ciphertexts, block: tuple[np.ndarray, Sequence[int]]) -> Ciphertexts:
+    return group_sums(key, a, *block)
 
 
 class _Plan:
@@ -67,17 +85,19 @@ class _Plan:
                 joint[:, number] += self.codes[:, column].astype(joint.dtype)
 
         side_by_side(combine, range(len(teams)))
-        for team, table in zip(teams, self._histograms(self.values, joint, cells)):
-            if len(team) == 1:
-                self.columns[team[0]] = table
-                continue
+
+        def apart(pair: tuple[list[int], Ciphertexts]) -> None:
+            team, table = pair
             shape = [self.groups[c] for c in team]
             digits = np.stack(np.unravel_index(np.arange(len(table)), shape), axis=1)
-            for column, marginal in zip(team, self._histograms(table, digits, shape)):
+            marginals = self._histograms(table, digits, shape) if len(team) > 1 else [table]
+            for column, marginal in zip(team, marginals):
                 self.columns[column] = marginal
 
+        side_by_side(apart, zip(teams, self._histograms(self.values, joint, cells)))
+
     def _histograms(self, values: Ciphertexts, codes: np.ndarray, groups: list[int]) -> list[Ciphertexts]:
-        """In blocks of columns: their row numbers together take a quarter of a gigabyte at most."""
+        """In blocks of columns: their row numbers together take an eighth of a gigabyte at most."""
         step = max(1, _ROWS_AT_ONCE // max(1, len(values)))
         blocks = [slice(first, first + step) for first in range(0, len(groups), step)]
         return [each for block in blocks for each in self._block(values, codes[:, block], groups[block])]
@@ -99,7 +119,7 @@ class _Plan:
 
     def _teams(self, dense: list[int]) -> list[list[int]]:
         """Columns to count jointly: the product of their groups is small in itself and against the rows."""
-        limit = min(_MOST_CELLS, self.rows // 4)
+        limit = min(_MOST_CELLS, self.rows // _ROWS_OF_A_CELL)
         teams: list[list[int]] = []
         cells: list[int] = []
         for column in sorted(dense, key=lambda c: -self.groups[c]):

@@ -26,6 +26,7 @@ import numpy as np
 
 from fedsift.core.message import wire_type
 from fedsift.crypto.additive import okamoto_uchiyama, paillier
+from fedsift.crypto.kernel import shared
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
 MOST = 16
@@ -51,6 +52,8 @@ _BACKENDS: dict[str, Any] = {"ou": okamoto_uchiyama, "paillier": paillier}
 SCHEMES = ("auto", *_BACKENDS)  # the fastest first
 _SCHEME_CODES = {"ou": 1, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
+_CHECKED = 1 << 12  # numbers whose range is checked that are worth a thread of their own
+_AT_ONCE = 1 << 18  # numbers that are encrypted together: what is in memory beside the result
 _KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
 
 
@@ -65,7 +68,7 @@ def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
     return SecretKey(scheme, bits, _BACKENDS[scheme].generate(bits))
 
 
-@wire_type(33)
+@wire_type(33, views=True)
 class Ciphertexts:
     """A vector of ciphertexts under one key. Opaque: only the key's methods compute with it.
 
@@ -73,8 +76,9 @@ class Ciphertexts:
     """
 
     def __init__(
-        self, scheme: str, bits: int, fingerprint: bytes, payload: Any = None, raw: bytes | None = None, key: Any = None
-    ):
+        self, scheme: str, bits: int, fingerprint: bytes, payload: Any = None, raw: bytes | memoryview | None = None,
+        key: Any = None,
+    ):  # fmt: skip
         self.scheme = scheme
         self.bits = bits
         self.fingerprint = fingerprint
@@ -85,17 +89,24 @@ class Ciphertexts:
     @property
     def payload(self) -> Any:
         """The numbers, in the form in which ``montgomery`` computes; what no encryption gives is refused here."""
+        raw = self._raw
         if self._payload is None:
-            self._check_range()
-            self._payload = self._key.modulus.load(self._raw, self._width)
+            self._check_range(raw)
+            self._payload = self._key.modulus.load(raw, self._width)
+            self._raw = None  # not held twice
         return self._payload
 
-    def _check_range(self) -> None:
+    def _check_range(self, raw: bytes | memoryview | None) -> None:
         """Above zero and below the modulus: compared where a number first differs from it, from the highest byte on."""
-        rows = np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[:, ::-1]
+        rows = np.frombuffer(raw or b"", np.uint8).reshape(-1, self._width)[:, ::-1]
         modulus = np.frombuffer(self._key.modulus.n.to_bytes(self._width, "big"), np.uint8)
-        first = (rows != modulus).argmax(axis=1)
-        if not ((rows[np.arange(len(rows)), first] < modulus[first]) & rows.any(axis=1)).all():
+
+        def inside(start: int, end: int) -> bool:
+            some = rows[start:end]
+            first = (some != modulus).argmax(axis=1)
+            return bool(((some[np.arange(len(some)), first] < modulus[first]) & some.any(axis=1)).all())
+
+        if not all(shared(inside, np.arange(len(rows) + 1), _CHECKED)):
             raise CiphertextError("a ciphertext is outside the range of its key: it is damaged")
 
     @property
@@ -128,7 +139,7 @@ class Ciphertexts:
     def _with(self, payload: Any = None, raw: bytes | None = None) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, raw, self._key)
 
-    def _bytes(self) -> bytes:
+    def _bytes(self) -> bytes | memoryview:
         if self._raw is None:
             self._raw = self._key.modulus.dump(self._payload, self._width)
         return self._raw
@@ -140,7 +151,7 @@ class Ciphertexts:
         return header + len(self).to_bytes(6, "little") + self._width.to_bytes(4, "little") + raw
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Ciphertexts:
+    def from_bytes(cls, data: bytes | memoryview) -> Ciphertexts:
         scheme, bits, fingerprint, rest = _read_header(data, "ciphertext vector")
         if len(rest) < 10:
             raise CiphertextError("a ciphertext vector is truncated")
@@ -150,18 +161,21 @@ class Ciphertexts:
             raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
         return cls(scheme, bits, fingerprint, raw=body)
 
+    def __reduce__(self) -> Any:
+        return Ciphertexts.from_bytes, (self.to_bytes(),)
+
     def __repr__(self) -> str:
         return f"<{len(self)} ciphertexts, {self.scheme_name}, key {self.fingerprint.hex()[:8]}>"
 
 
-def _read_header(data: bytes, what: str) -> tuple[str, int, bytes, bytes]:
+def _read_header(data: bytes | memoryview, what: str) -> tuple[str, int, bytes, bytes | memoryview]:
     if len(data) < 21:
         raise CiphertextError(f"a {what} is truncated")
     schemes = {code: name for name, code in _SCHEME_CODES.items()}
     scheme, bits = schemes.get(data[0]), int.from_bytes(data[1:5], "little")
     if scheme is None or not MIN_BITS <= bits <= MAX_BITS:
         raise CiphertextError(f"a {what} has an unknown scheme or a refused key size")
-    return scheme, bits, data[5:21], data[21:]
+    return scheme, bits, bytes(data[5:21]), data[21:]
 
 
 @wire_type(32)
@@ -189,7 +203,10 @@ class PublicKey:
 
     def encrypt(self, values: Iterable[int]) -> Ciphertexts:
         numbers = [int(value) for value in values]
-        return self.add_plain(self._wrap(self._key.blinding(len(numbers))), numbers)
+        if len(numbers) <= _AT_ONCE:
+            return self.add_plain(self._wrap(self._key.blinding(len(numbers))), numbers)
+        parts = [self.encrypt(numbers[start : start + _AT_ONCE]) for start in range(0, len(numbers), _AT_ONCE)]
+        return Ciphertexts.concat(parts)
 
     def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
         self._same_length(len(self._own(a)), len(self._own(b)))
@@ -254,7 +271,7 @@ class PublicKey:
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKey:
         scheme, bits, fingerprint, rest = _read_header(data, "public key")
-        size, body = int.from_bytes(rest[:4], "little"), rest[4:]
+        size, body = int.from_bytes(rest[:4], "little"), bytes(rest[4:])
         if len(body) != size + -size % _KEY_BLOCK or any(body[size:]):
             raise CiphertextError("a public key is truncated or longer than it says")
         key = cls(scheme, bits, body[:size])
@@ -264,6 +281,12 @@ class PublicKey:
 
     def _wrap(self, payload: Any) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, key=self._key)
+
+    def concat(self, parts: Sequence[Ciphertexts]) -> Ciphertexts:
+        """Vectors under this key one after the other, some of which may have come in messages."""
+        for part in parts:
+            _ = self._own(part).payload
+        return Ciphertexts.concat(parts)
 
     def groups(self, a: Ciphertexts, codes: np.ndarray, groups: Sequence[int]) -> Ciphertexts | None:
         """The sum of each group's ciphertexts for each column of ``codes``, where the engine has a way of its own."""
@@ -290,6 +313,9 @@ class PublicKey:
     def _same_length(a: int, b: int) -> None:
         if a != b:
             raise ParameterError(f"vectors of {a} and {b} values cannot be combined")
+
+    def __reduce__(self) -> Any:
+        return PublicKey.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
         return f"<public key {self.fingerprint.hex()[:8]}, {_SCHEME_NAMES[self.scheme]} {self.bits} bits>"

@@ -25,6 +25,7 @@ from fedsift.crypto.kernel import library, shared
 _LIMB = 52
 _MAX_LIMBS = 96  # as in the C file
 _PAIR = 13  # bytes of two limbs
+_CONVERTED = 1 << 12  # numbers from or to bytes that are worth a thread of their own
 _LARGE = 8_000  # products that are worth a thread of their own
 _Array = np.ndarray
 
@@ -79,15 +80,31 @@ class _Kernel(Modulus):
     def load(self, raw: bytes, size: int) -> _Array:
         if size > self._bytes:
             return self.numbers([each % self.n for each in split(raw, size)])
-        wide = np.zeros((len(raw) // size, self._bytes), np.uint8)
-        wide[:, :size] = np.frombuffer(raw, np.uint8).reshape(-1, size)
-        return self.product(self._split(wide.tobytes()), self._enter)
+        rows = np.frombuffer(raw, np.uint8).reshape(-1, size)
+        limbs = np.empty((len(rows), self.limbs), np.uint64)
+
+        def part(start: int, end: int) -> None:
+            wide = np.zeros((end - start, self._bytes), np.uint8)
+            wide[:, :size] = rows[start:end]
+            some = limbs[start:end]
+            some[:] = self._split(wide.tobytes())
+            here = some.ctypes.data  # each product takes the place of its number
+            self._library.fedsift_products(here, self._enter.ctypes.data, end - start, 1, *self._to(some))
+
+        shared(part, np.arange(len(rows) + 1), _CONVERTED)
+        return limbs
 
     def dump(self, a: _Array, size: int) -> bytes:
         plain = self.product(a, self._leave)  # at most n, and n itself only for zero
-        plain[(plain == self._row).all(axis=1)] = 0
         wide = np.zeros((len(a), max(size, self._bytes)), np.uint8)
-        wide[:, : self._bytes] = np.frombuffer(self._join(plain), np.uint8).reshape(len(a), self._bytes)
+
+        def part(start: int, end: int) -> None:
+            some = plain[start:end]
+            some[(some == self._row).all(axis=1)] = 0
+            joined = np.frombuffer(self._join(some), np.uint8)
+            wide[start:end, : self._bytes] = joined.reshape(end - start, self._bytes)
+
+        shared(part, np.arange(len(a) + 1), _CONVERTED)
         return wide[:, :size].tobytes()
 
     def product(self, a: _Array, b: _Array) -> _Array:

@@ -7,8 +7,7 @@ subtraction): so no sum that the label holder reads, or can compute, is about fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,8 +30,9 @@ def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
         table = party.table
         fine = side_by_side(lambda column: ColumnBins.fit(table, column, most), party.columns)
         fitted = fine if bins == most else [merged(each, bins) for each in fine]
-        # Without missing values in training -1 cannot occur here, so every code is a bin.
-        codes = np.zeros((party.n_rows, len(fitted)), np.int16, order="F")
+        # Without missing values in training -1 cannot occur here, so every code is a bin: mostly a byte a cell.
+        kind = np.min_scalar_type(max((each.count for each in fitted), default=1))
+        codes = np.zeros((party.n_rows, len(fitted)), kind, order="F")
 
         def fill(place: int) -> None:
             codes[:, place] = fitted[place].codes(table)
@@ -41,6 +41,19 @@ def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
         return fitted, codes
 
     return party.cached(("boost bins", bins, most), fit)
+
+
+def chosen_codes(codes: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Some of the columns; nothing is copied where it is all of them."""
+    if np.array_equal(columns, np.arange(codes.shape[1])):
+        return codes
+    chosen = np.empty((len(codes), len(columns)), codes.dtype, order="F")
+
+    def fill(place: int) -> None:
+        chosen[:, place] = codes[:, columns[place]]
+
+    side_by_side(fill, range(len(columns)))
+    return chosen
 
 
 def _binned_once(party: Party, bins: int) -> int:
@@ -94,15 +107,3 @@ def safe_groups(node: np.ndarray, sibling: np.ndarray, least: int, ordered: bool
 
 def _fine(rows: np.ndarray, least: int) -> np.ndarray:
     return np.asarray((rows == 0) | (rows >= least))
-
-
-@dataclass
-class SplitRecords:
-    """The cuts of this party's columns that were taken in this run: what a kept model needs of it."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-
-
-def split_record(bins: ColumnBins, left: np.ndarray, unseen_left: bool) -> dict[str, Any]:
-    """What a party needs to send a new row left or right."""
-    return {"bins": bins.as_dict(), "left": [bool(x) for x in left], "unseen_left": unseen_left}

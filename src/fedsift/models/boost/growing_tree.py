@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Labels, Party
+from fedsift.core.workers import side_by_side
 from fedsift.errors import ReplyError
-from fedsift.models.boost.bins import split_record
 from fedsift.models.boost.level_messages import LevelSums, check_sums
 from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
+from fedsift.models.boost.stored import SplitRecords, StoredNode, StoredTree
 from fedsift.models.boost.sums import GradientLayout, read_sums
 from fedsift.models.boost.tree import Histogram, Split, TreeSettings, Units
 from fedsift.mpc.encrypted_histogram import own_key
@@ -30,7 +30,7 @@ class Model:
     margins: np.ndarray
     base: np.ndarray
     generator: np.random.Generator
-    trees: list[dict[str, Any]] = field(default_factory=list)
+    trees: list[StoredTree] = field(default_factory=list)
     history: list[float] = field(default_factory=list)
     uses: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # party -> column -> [splits, gain]
     stopped: bool = False
@@ -73,7 +73,7 @@ class Job:
     nodes: dict[int, Node] = field(default_factory=dict)
     open: list[Node] = field(default_factory=list)  # with a known split, not yet cut
     cutting: list[Node] = field(default_factory=list)
-    tree: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tree: dict[int, StoredNode] = field(default_factory=dict)
     leaves: int = 1
 
 
@@ -86,7 +86,7 @@ class Boosting:
     outputs: int
     order: list[str]  # of the parties, in which ties fall
     models: list[Model]
-    records: list[dict[str, Any]] = field(default_factory=list)  # own cuts
+    own: SplitRecords = field(default_factory=SplitRecords)  # own cuts
     jobs: list[Job] = field(default_factory=list)
     # Of the encrypted form alone:
     scheme: str = "auto"
@@ -140,7 +140,7 @@ def chosen_from(
 
 def nodes_message(entries: list[Entry]) -> dict[str, np.ndarray]:
     """Which nodes to sum: the smaller child as one bit a row of its parent."""
-    bits = [np.isin(parent.rows, small.rows, assume_unique=True) for _, parent, small, _ in entries if parent]
+    bits = [_inside(parent.rows, small.rows) for _, parent, small, _ in entries if parent]
     return {
         "job": np.array([job for job, *_ in entries], dtype=np.int32),
         "parent": np.array([-1 if parent is None else parent.number for _, parent, *_ in entries], dtype=np.int32),
@@ -148,6 +148,13 @@ def nodes_message(entries: list[Entry]) -> dict[str, np.ndarray]:
         "big": np.array([-1 if big is None else big.number for *_, big in entries], dtype=np.int32),
         "bits": np.packbits(np.concatenate(bits)) if bits else np.zeros(0, np.uint8),
     }
+
+
+def _inside(rows: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Of ascending rows, which are among ``some`` of them, ascending as well."""
+    inside = np.zeros(len(rows), dtype=bool)
+    inside[np.searchsorted(rows, some)] = True
+    return inside
 
 
 class Reader:
@@ -214,25 +221,32 @@ def own_histograms(me: str, job: Job, parent: Node | None, small: Node, big: Nod
 def _own_histogram(job: Job, node: Node) -> Histogram:
     """Own columns need no encryption."""
     groups = np.array([b.count for b in job.bins], dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(groups)[:-1]]).astype(np.int64)[: len(groups)]
-    count, width = int(groups.sum()), job.numbers.shape[1]
-    place = (job.codes[node.train] + starts).ravel()
-    sums = np.zeros((count, width), dtype=np.int64)
-    for value in range(width):
-        weights = np.repeat(job.numbers[node.train, value], len(groups))
-        sums[:, value] = np.rint(np.bincount(place, weights=weights, minlength=count))
+    starts = np.append(0, np.cumsum(groups))
+    sums = np.zeros((int(starts[-1]), job.numbers.shape[1]), dtype=np.int64)
+    rows = np.zeros(len(sums), dtype=np.int64)
+    weights = np.asfortranarray(job.numbers[node.train], dtype=np.float64)
+    every = len(node.train) == len(job.codes)
+
+    def count(column: int) -> None:
+        here, width = slice(starts[column], starts[column + 1]), int(groups[column])
+        codes = job.codes[:, column] if every else job.codes[:, column].take(node.train)
+        rows[here] = np.bincount(codes, minlength=width)
+        for value in range(sums.shape[1]):
+            sums[here, value] = np.rint(np.bincount(codes, weights=weights[:, value], minlength=width))
+
+    side_by_side(count, range(len(groups)))
     ordered = np.array([b.ordered for b in job.bins], dtype=bool)
     missing = np.array([b.missing for b in job.bins], dtype=bool) & ordered
-    return Histogram(sums, groups, ordered, missing, np.bincount(place, minlength=count))
+    return Histogram(sums, groups, ordered, missing, rows)
 
 
 def cut_own(state: Boosting, job: Job, node: Node, split: Split) -> tuple[np.ndarray, int]:
     """Which rows of the node go left at one of the label holder's own columns, and the number of the record."""
-    state.records.append(split_record(job.bins[split.column], split.left, split.unseen_left))
+    record = state.own.add(job.bins[split.column], split.left, split.unseen_left)
     column = int(job.columns[state.me][split.column])
     use = state.models[job.model].uses.setdefault(state.me, {}).setdefault(column, [0, 0.0])
     use[0], use[1] = use[0] + 1, use[1] + split.gain
-    return split.left[job.codes[node.rows, split.column]], len(state.records) - 1
+    return split.left[job.codes[node.rows, split.column]], record
 
 
 def make_children(job: Job, node: Node, party: str, record: int, left: np.ndarray) -> tuple[Node, Node]:
@@ -244,5 +258,5 @@ def make_children(job: Job, node: Node, party: str, record: int, left: np.ndarra
     )
     for child in pair:
         job.nodes[child.number] = child
-    job.tree[node.number] = {"party": party, "split": record, "left": first, "right": first + 1}
+    job.tree[node.number] = StoredNode(None, party, record, first, first + 1)
     return pair

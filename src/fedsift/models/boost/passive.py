@@ -9,7 +9,7 @@ one of its columns, one bit a row.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,13 @@ from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_positions
+from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import SplitRecords, fitted_bins, safe_groups, split_record
+from fedsift.models.boost.bins import chosen_codes, fitted_bins, safe_groups
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.level_messages import LevelNodes, TreeJobs, check_nodes
+from fedsift.models.boost.stored import SplitRecords
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
 from fedsift.mpc.pairs import check_vouched
 
@@ -39,6 +41,14 @@ class _Job:
     place: np.ndarray  # of each row of the view: its number in the gradient set, -1 if it is not in training
     codes: np.ndarray  # bins, rows x columns
     bins: list[ColumnBins]
+
+    def table(self, node: _Node, rows: np.ndarray) -> GroupTable:
+        """Rows of training by their group in each column; which groups are asked for is not said yet."""
+        nothing = np.zeros(0, np.int64)
+        every = len(rows) == len(self.codes)
+        return GroupTable(
+            self.place[rows], self.codes, node.groups, nothing, nothing, None if every else rows, node.group_of
+        )
 
 
 @dataclass
@@ -93,7 +103,7 @@ def receive_gradients(
         if len(chosen) and (chosen.min() < 0 or chosen.max() >= len(fitted)):
             raise OperationRefused(party.name, "receive_gradients", "a column number is out of range")
         start, size = int(offsets[number]), int(train[number].sum())
-        trees.append(_Job(start, size, places[number], codes[:, chosen], [fitted[c] for c in chosen]))
+        trees.append(_Job(start, size, places[number], chosen_codes(codes, chosen), [fitted[c] for c in chosen]))
     if SplitRecords not in party.state:
         party.keep(SplitRecords())
     party.keep(_Summing(key, rows, shape, trees, int(least)))
@@ -109,7 +119,7 @@ def receive_gradients(
     opened_by="active",
     releases=lambda reply: Release(2 * int(np.unpackbits(reply["filled"]).sum()), SUM_BITS),
     reply={"sums": Ciphertexts, "columns": Array("i"), "groups": Array("i"), "left_out": Array("i"),
-           "filled": Array("i"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
+           "filled": Array("u"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
            "into": Array("i")},
 )  # fmt: skip
 def level_sums(party: Party, *, nodes: LevelNodes) -> dict[str, Any]:
@@ -144,16 +154,19 @@ def level_sums(party: Party, *, nodes: LevelNodes) -> dict[str, Any]:
 
 def _root(job: _Job, rows: int) -> _Node:
     counts = np.array([b.count for b in job.bins], dtype=np.int64)
-    group_of = np.tile(np.arange(max(counts, default=1)), (len(counts), 1))
+    group_of = np.tile(np.arange(max(counts, default=1), dtype=np.int16), (len(counts), 1))
     return _Node(np.arange(rows), group_of, counts, np.array([b.missing for b in job.bins], dtype=bool))
 
 
 def _counted(job: _Job, node: _Node, rows: np.ndarray) -> np.ndarray:
     """Training rows in each group: columns x groups."""
     rows = rows[job.place[rows] >= 0]
-    width, columns = int(node.groups.max(initial=1)), np.arange(len(node.groups))
-    codes = node.group_of[columns, job.codes[rows]] + columns * width
-    return np.bincount(codes.ravel(), minlength=width * len(columns)).reshape(len(columns), width)
+    width, table = int(node.groups.max(initial=1)), job.table(node, rows)
+
+    def count(column: int) -> np.ndarray:
+        return np.bincount(table.column(column), minlength=width)
+
+    return np.array(side_by_side(count, range(len(node.groups)))).reshape(len(node.groups), width)
 
 
 def _regrouped(
@@ -193,12 +206,13 @@ class _Answer:
         rows = node.rows[job.place[node.rows] >= 0]
         columns = len(node.groups)
         starts = np.concatenate([[0], np.cumsum(node.groups)]).astype(np.int64)
-        codes = node.group_of[np.arange(columns), job.codes[rows]]
-        sizes = np.bincount((codes + starts[:-1]).ravel(), minlength=int(starts[-1]))
+        counted = _counted(job, node, rows)
+        sizes = counted[np.arange(counted.shape[1]) < node.groups[:, None]]
         left_out = np.array([sizes[a:b].argmax() for a, b in itertools.pairwise(starts)], dtype=np.int64)
         sizes[(starts[:-1] + left_out).astype(np.int64)] = 0
         sent = sizes > 0
-        self.asks.append(Ask(job.start, job.size, GroupTable(job.place[rows], codes, node.groups, left_out, sizes)))
+        table = replace(job.table(node, rows), left_out=left_out, sizes=sizes)
+        self.asks.append(Ask(job.start, job.size, table))
         self.columns.append(columns)
         self.joined.append(into is not None)
         ordered = np.array([b.ordered for b in job.bins], dtype=bool)
@@ -226,11 +240,11 @@ class _Answer:
     receives="aggregate",
     about="for nodes cut by one of its columns: which rows go left, one bit a row",
     learns="which of its columns was cut, and between which of its bins",
-    reply={"bits": Array("i"), "records": Array("i")},
+    reply={"bits": Array("u"), "records": Array("i")},
 )
 def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut nodes. Bin edges and column names stay here; the record's number is what others get."""
-    state, records = party.held(_Summing), party.held(SplitRecords).records
+    state, records = party.held(_Summing), party.held(SplitRecords)
     sides, numbers = [], []
     lefts = np.unpackbits(cuts["left"]).astype(bool)
     position = 0
@@ -246,7 +260,6 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
         position += count
         left_bins = left_groups[node.group_of[column, : bins.count]]
         sides.append(left_bins[job.codes[node.rows, column]])
-        numbers.append(len(records))
-        records.append(split_record(bins, left_bins, bool(unseen)))
+        numbers.append(records.add(bins, left_bins, unseen))
     flat = np.concatenate(sides) if sides else np.zeros(0, bool)
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}

@@ -16,11 +16,12 @@ from fedsift.core.operation import Array, Whole, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import fitted_bins
+from fedsift.models.boost.bins import chosen_codes, fitted_bins
 from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_node
 from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan, PlanFields, large_gradients, training_rows
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
+from fedsift.models.boost.stored import StoredNode, StoredTree
 from fedsift.models.boost.tree import (
     TreeSettings,
     Units,
@@ -123,6 +124,8 @@ def _label_noise(
     party: Party, labels: Labels, plans: list[Plan], outputs: int, epsilon: float, delta: float, sums: str
 ) -> LabelNoise:
     """Of one model whose every step is counted; what looks at labels otherwise is refused here, too."""
+    if not plans:
+        raise OperationRefused(party.name, "begin_private_boosting", "there is no model to begin")
     plan = plans[0]
     depthwise = plan.settings.max_depth > 0 and not plan.settings.leaf_wise
     counted = depthwise and plan.rows == {"kind": "all"} and not plan.by_gradient and not plan.early_stopping_rounds
@@ -182,7 +185,7 @@ def new_jobs(
             fingerprint = np.packbits(train).tobytes() + numbers.tobytes()
             gradient_set = known.setdefault(fingerprint, len(known))
             job = Job(model_number, output, gradient_set, train, exact, whole, units,
-                      [fitted[c] for c in own], codes[:, own], mine)  # fmt: skip
+                      [fitted[c] for c in own], chosen_codes(codes, own), mine)  # fmt: skip
             job.nodes[0] = make_node(job, 0, 0, np.arange(party.n_rows))
             jobs.append(job)
     state.jobs = jobs
@@ -250,10 +253,10 @@ def end_round(party: Party) -> dict[str, Any]:
                 value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
             else:
                 value = _noisy_leaf(state.noise, job, node, model.settings)
-            job.tree[number] = {"value": value.tolist()}
+            job.tree[number] = StoredNode(value.tolist())
             model.margins[node.rows, part] += value
         nodes = [job.tree[number] for number in sorted(job.tree)]
-        model.trees.append({"output": -1 if job.output is None else job.output, "nodes": nodes})
+        model.trees.append(StoredTree(-1 if job.output is None else job.output, nodes))
     for model in touched.values():
         if model.plan.early_stopping_rounds:
             model.history.append(state.objective.loss(model.margins, ~model.train))

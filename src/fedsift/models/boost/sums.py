@@ -23,7 +23,7 @@ from fedsift.core.message import encode
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, SecretKey
 from fedsift.errors import OverflowGuard, ParameterError, ReplyError
 from fedsift.models.boost.joint_powers import GroupTable, joint_sums
-from fedsift.mpc.encrypted_histogram import COSTS, RowLayout, pack, random_slots, unpack
+from fedsift.mpc.encrypted_histogram import COSTS, RowLayout, laid_out, pack, random_slots, unpack
 
 _EXPONENT_BIT = {"ou": 0.036}  # microseconds by which a longer plaintext makes encryption dearer
 _WIRE = 50.0  # microseconds for a ciphertext on a line of 40 Mbit/s; it goes to the coordinator and on from there
@@ -134,7 +134,6 @@ def rows_per_ciphertext(
 def encrypt_sets(key: PublicKey, sets: list[np.ndarray], layout: GradientLayout) -> Ciphertexts:
     """Several sets of row gradients (rows x values, signed) one after the other, layer after layer."""
     numbers: list[int] = []
-    shape = layout.row_layout
     limit = 1 << (layout.bits + 1)
     for values in sets:
         shifted = values.copy()
@@ -142,22 +141,8 @@ def encrypt_sets(key: PublicKey, sets: list[np.ndarray], layout: GradientLayout)
         if shifted.size and (shifted.min() < 0 or shifted.max() > limit):
             raise OverflowGuard(f"a gradient does not fit its {layout.bits} bits")
         for start in range(0, 2 * layout.outputs, layout.lanes):
-            rows = [0] * len(values)
-            for lane, column in enumerate(shifted[:, start : start + layout.lanes].T.tolist()):
-                shift = lane * shape.value_bits
-                rows = [row | (value << shift) for row, value in zip(rows, column)]
-            numbers += _shared(rows, layout.per, shape.pitch)
+            numbers += laid_out(shifted[:, start : start + layout.lanes], layout.row_layout)
     return key.encrypt(numbers)
-
-
-def _shared(rows: list[int], per: int, pitch: int) -> list[int]:
-    """So many rows in one number, ``pitch`` bits apart."""
-    total = rows[::per]
-    for place in range(1, per):
-        others = rows[place::per]
-        others += [0] * (len(total) - len(others))
-        total = [low | (high << (place * pitch)) for low, high in zip(total, others)]
-    return total
 
 
 def set_offsets(sizes: list[int], layout: GradientLayout) -> np.ndarray:
@@ -182,7 +167,7 @@ class Ask:
         """The rows that lie at one place of the ciphertexts they share."""
         here = self.table.rows % per == place
         rows = self.start + self.table.rows[here] // per
-        return replace(self.table, rows=rows, codes=self.table.codes[here])
+        return self.table.part(here, rows)
 
 
 def encrypted_sums(key: PublicKey, store: Ciphertexts, layout: GradientLayout, asks: list[Ask]) -> Ciphertexts:

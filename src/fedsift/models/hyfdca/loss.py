@@ -18,6 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsift.core.requested import check_size
+from fedsift.errors import OperationRefused
+
 LOSSES = ("squared", "logistic", "hinge")
 GAMMA = 1.0
 
@@ -43,6 +46,13 @@ def curvature(loss: str) -> float:
 
 def first_centre(loss: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.full(shape if loss == "hinge" else (0, shape[1]), 0.5)
+
+
+def check_centres(party: str, step: str, moved: np.ndarray, outputs: int, loss: str) -> None:
+    """Which outputs' centres a request moves: there are centres in the hinge loss alone."""
+    check_size(party, step, "recentre", moved, outputs)
+    if moved.any() and loss != "hinge":
+        raise OperationRefused(party, step, f"the {loss} loss has no centres that could be moved")
 
 
 def best_duals(

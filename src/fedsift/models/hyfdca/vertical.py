@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between
 from fedsift.core.design import counted_rows
 from fedsift.core.federation import Federation
+from fedsift.core.labels import amounts
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_above_zero
 from fedsift.errors import DataError, OperationRefused, PartyGone, PartyTimeout, ReplyError
 from fedsift.models.design import Design, LinearPart
-from fedsift.models.hyfdca.loss import best_duals, curvature, first_centre
+from fedsift.models.hyfdca.loss import best_duals, check_centres, curvature, first_centre
 from fedsift.models.hyfdca.party import _bounded as bounded
 from fedsift.models.hyfdca.search import Measures, Search
 from fedsift.models.hyfdca.setup import _signs as signs
@@ -121,7 +122,7 @@ def _weights(party: Party, task: Literal["classification", "regression"]) -> Flo
 
 
 def _standard(party: Party, components: Components, label: np.ndarray) -> Floats:
-    values = label.astype(np.float64)
+    values = amounts(label, party.name)
     components.centre, components.scale = float(values.mean()), float(values.std())
     if not components.scale > 1e-12 * max(1.0, abs(components.centre)):
         raise DataError(f"party {party.name!r}: the target is the same in all rows; there is nothing to learn")
@@ -132,7 +133,10 @@ def _standard(party: Party, components: Components, label: np.ndarray) -> Floats
 def recentre(party: Party, *, outputs: NDArray[np.bool_]) -> None:
     """The label holder, hinge loss: the proximal term stands at the present duals from now on."""
     duals = party.held(Components).duals
-    if duals is not None and duals.last is not None:
+    if duals is None:
+        raise OperationRefused(party.name, "recentre", "this party holds no labels of these rows")
+    check_centres(party.name, "recentre", outputs, duals.target.shape[1], duals.loss)
+    if duals.last is not None:
         duals.centre = np.where(outputs, duals.last * duals.target, duals.centre)
 
 
