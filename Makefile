@@ -30,6 +30,7 @@ pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/render_results.py
 	$(BIN)/python benchmarks/choosing.py --render
 	$(BIN)/python benchmarks/cost_table.py
+	$(BIN)/python benchmarks/page_tables.py
 
 # The notebooks of examples/notebooks, run: pages in docs/notebooks, .ipynb files in build/notebooks (two minutes).
 notebooks: $(VENV)/.dev
@@ -61,6 +62,7 @@ test-mlflow: $(VENV)/.dev
 # Half a million changed requests against sites with the default policy, and as many changed replies to a coordinator;
 # `make test` sends 1,500 requests and 200 replies.
 fuzz: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m hostile.sweep
 	PYTHONPATH=tests $(BIN)/python -m hostile.fuzz --requests 500000 --replies 500000
 
 # Which lines no test runs; the total stands in the last line. Longer than make test: one process.

@@ -70,6 +70,7 @@ from fedsift.models.boost.hidden import growing as hidden_growing
 from fedsift.models.boost.hidden.cuts import Shuffle
 from fedsift.models.boost.hidden.growing import HiddenTrees
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.boost.stored import StoredPart
 from fedsift.mpc.pairs import Pairs
 
 HERE = Path(__file__).parent
@@ -332,16 +333,16 @@ def cells(given):
         table = site.table.take(site.views[train._view][0])
         fitted = {column: ColumnBins.fit(table, column, 32) for column in table.columns}
         codes = np.stack([bins.codes(table) for bins in fitted.values()], axis=1)
-        records = train.simulated[party].keys[f"boost:{model.model_id_}"]["records"]
+        records = train.simulated[party].models.part(model.model_id_, StoredPart).records
         order, bits, numbers = list(fitted), [], {}
         for (_, job, node, owner, *_), _result in calls:
             tree = numbers.setdefault(id(job), (len(numbers), job))[0]  # the job is kept, or its id would come again
             if owner != party:
                 continue
-            fields = job.tree[node.number]
-            record = records[fields["split"]]
-            left = np.isin(node.rows, job.nodes[fields["left"]].rows)
-            bits.append((tree, (order.index(record["bins"]["column"]), np.array(record["left"]), node.rows, left)))
+            cut = job.tree[node.number]
+            record = records[cut.split]
+            left = np.isin(node.rows, job.nodes[cut.left].rows)
+            bits.append((tree, (order.index(record.bins.column), record.left, node.rows, left)))
         for first in [n for n in (20, 60, 100) if n <= trees]:
             seen = [bit for tree, bit in bits if tree < first - 1]  # the first tree is the label holder's own
             every = [(c, lefts, np.arange(len(codes)), lefts[codes[:, c]]) for c, lefts, *_ in seen]

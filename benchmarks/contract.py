@@ -85,7 +85,8 @@ def once(checked: bool) -> dict[str, float]:
 
 
 def measured(side: str) -> dict[str, float]:
-    env = {**os.environ, "PYTHONPATH": str(HERE / "src"), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, [str(HERE / "src"), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     told = [sys.executable, "-W", "ignore", str(Path(__file__)), "--once", side]
     done = subprocess.run(told, env=env, capture_output=True, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -104,6 +105,7 @@ def main() -> None:
     for number in range(options.pairs):
         sides = ["without", "with"]
         runs = {side: measured(side) for side in (sides if number % 2 else sides[::-1])}  # who goes first, in turn
+        print(json.dumps({"pair": number, **runs}), flush=True)
         for kind, seconds in runs["with"].items():
             pairs.setdefault(kind, []).append((runs["without"][kind], seconds))
     keys = statistics.median(seconds for _, seconds in pairs.pop("keys"))

@@ -3,6 +3,7 @@
     python benchmarks/exposure.py --data DIR [--sets bank,colon] [--methods "sffs;gini"] [--jobs 4] [--out FILE]
     python benchmarks/exposure.py --missing     # cells without a figure of this version
     python benchmarks/exposure.py --missing --keep 43913e4,0ba4977     # nor of these
+    python benchmarks/exposure.py --never --out FILE    # cells that no version has measured, into a file of their own
     python benchmarks/exposure.py --render      # docs/exposure.md
 
 ``--limit`` is the CPU seconds that a cell may take; one that takes more stands on the page as too long, with them.
@@ -33,10 +34,14 @@ import numpy as np
 import pandas as pd
 from exposure_cases import FILES, Case
 from exposure_models import every_case, missing
-from exposure_page import FIGURES, PAGE, added, render, rows_of
+from exposure_page import FIGURES, PAGE, render, rows_of
 from provenance import commit
 
-from fedsift.audit import Recording, attacks_on, record, record_sites
+from fedsift.audit import Exposure, Recording, attacks_on, record, record_sites
+from fedsift.audit.apart import highest, jobs_apart
+from fedsift.audit.registry import ATTACKS
+from fedsift.core.design import Design
+from fedsift.core.federation import Federation
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.errors import FedsiftError
@@ -92,7 +97,16 @@ def recorded(case: Case, X: pd.DataFrame, y: pd.Series, fresh: tuple[Any, Any] |
     if case.few:
         return record_sites(three_columns(X, y), "bank", used(made), every_step=case.every_step)
     parties: Any = 4 if case.partition == "hybrid" else ["bank", "shop"]
-    return record(X, y, used(made), parties=parties, every_step=case.every_step, fresh=fresh, partition=case.partition)
+    weights = np.random.default_rng(0).lognormal(0.0, 0.5, len(y)) if case.weighted else None
+    run = used(made) if weights is None else weighted(made)
+    return record(
+        X, y, run, parties=parties, every_step=case.every_step, fresh=fresh, partition=case.partition,
+        aside=None if weights is None else {"weight": weights},
+    )  # fmt: skip
+
+
+def weighted(made: Any) -> Callable[[Federation], Any]:
+    return lambda fed: made.fit(fed.designed(Design(weight="bank.weight")))
 
 
 def measure(method: str, name: str, data: Path) -> list[Row]:
@@ -104,18 +118,30 @@ def measure(method: str, name: str, data: Path) -> list[Row]:
     except FedsiftError as error:
         return [{"attack": "", "note": f"refused: {error}"}]
     spent = time.process_time() - start
-    found: list[Row] = []
-    for view in seen.views.values():
-        for attack in attacks_on(view.operations, view.role):
-            if attack.name in WEAKER and not any(f["attack"] == WEAKER[attack.name] and added(f) > 0 for f in found):
-                continue  # it knows less, and the stronger one has failed
-            try:
-                exposure = attack.run(view, seen.truth).as_dict()
-            except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-                print(f"{method} {name}: {attack.name} broke down: {error!r}", file=sys.stderr)
-                continue
-            found.append({**exposure, "line": attack.line, "rows": len(y), "columns": X.shape[1], "run_cpu_s": spent})
-    return found
+    about = {"rows": len(y), "columns": X.shape[1], "run_cpu_s": spent}
+    return [
+        {**each.as_dict(), "line": ATTACKS[each.attack].line, **about} for each in attacked(seen, f"{method} {name}")
+    ]
+
+
+def attacked(seen: Recording, cell: str) -> list[Exposure]:
+    """Every attack on the run, and where it is of several jobs on each of them: the figure that adds most."""
+    found: list[Exposure] = []
+    broken: dict[str, str] = {}
+    for part in (seen, *jobs_apart(seen)):
+        here: list[Exposure] = []
+        for view in part.views.values():
+            for attack in attacks_on(view.operations, view.role):
+                if attack.name in WEAKER and not any(f.attack == WEAKER[attack.name] and f.added > 0 for f in here):
+                    continue  # it knows less, and the stronger one has failed
+                try:
+                    here.append(attack.run(view, part.truth))
+                except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+                    broken[attack.name] = repr(error)
+        found += here
+    for attack_name in broken.keys() - {each.attack for each in found}:
+        print(f"{cell}: {attack_name} broke down: {broken[attack_name]}", file=sys.stderr)
+    return highest(found)
 
 
 class TooLong(BaseException):
@@ -200,6 +226,8 @@ def main() -> None:
     parser.add_argument("--keep", default="", help="versions whose figures are not measured again")
     parser.add_argument("--out", type=Path, default=FIGURES)
     parser.add_argument("--missing", action="store_true", help="only list the cells without a figure of this version")
+    parser.add_argument("--never", action="store_true", help="only cells that no version has measured")
+    parser.add_argument("--again", action="store_true", help="only cells that some version has measured")
     parser.add_argument("--render", action="store_true", help="only write the page")
     given = parser.parse_args()
     made = given.commit or commit()
@@ -209,12 +237,16 @@ def main() -> None:
         for m, s in missing(rows_of(), [made, *given.keep.split(",")])
         if m in wanted and s in given.sets.split(",")
     ]
+    ever = {(row["method"], row["set"]) for row in rows_of()}
+    if given.never or given.again:
+        cells = [cell for cell in cells if (cell in ever) == given.again]
     if given.missing:
         print("\n".join(f"{method}; {name}" for method, name in cells))
         return
     if not given.render:
         run(cells, Path(given.data), given.jobs, made, given.out, given.limit)
-    PAGE.write_text(render(), encoding="utf-8")
+    if given.out == FIGURES:
+        PAGE.write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":

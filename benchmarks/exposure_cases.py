@@ -43,6 +43,7 @@ class Case:
     rows: int = ROWS
     few: bool = False  # the label holder has 3 columns only, as in the first review
     partition: str = "vertical"
+    weighted: bool = False  # rows count differently: weights that the label holder has set aside
     bounded: bool = False  # ranges of columns are public: those of rows that did not take part
 
 
@@ -81,6 +82,10 @@ def parted() -> Callable[[Federation], Any]:
     return conversation
 
 
+def weighted(name: str) -> Callable[[], Callable[[Federation], Any]]:
+    return lambda: lambda fed: select.METHODS[name]().fit(fed.designed(fs.Design(class_weight="balanced")))
+
+
 def logistic() -> Callable[[Federation], Any]:
     return lambda fed: fs.significance(fed, model="logistic", open_scores=True)
 
@@ -103,7 +108,12 @@ CASES: dict[str, Case] = {
     # filters
     "sffs": Case(selector("sffs"), (*SIX, *WIDE, "sonar")),
     "sffs, epsilon 1": Case(selector("sffs", epsilon=1.0)),
+    "sffs, screen": Case(selector("sffs", screen=10), ("colon", "madelon", *WIDE)),
+    "sffs, coarse": Case(selector("sffs", screen="coarse"), ("colon", "madelon", *WIDE)),
+    "sffs, groups of 4": Case(selector("sffs", screen=4, screen_share=0.3)),
+    "sffs, weighted": Case(weighted("sffs")),
     "information_value": Case(selector("information_value"), (*SIX, "leukemia", "adult")),
+    "information_value, weights": Case(selector("information_value"), FEW, weighted=True),
     "information_value, epsilon 1": Case(selector("information_value", epsilon=1.0)),
     "information_value, weights of evidence": Case(
         selector("information_value", n_features=4, n_bins=3, woe="bins", woe_digits=1), rows=2000
@@ -114,6 +124,10 @@ CASES: dict[str, Case] = {
     "muse, epsilon 1": Case(selector("muse", n_features=10, epsilon=1.0)),
     # false discoveries
     "knockoffs": Case(selector("knockoffs", copies=1, squares=False)),  # copies are drawn by the coordinator alone
+    "knockoffs, open_tables": Case(selector("knockoffs", copies=1, squares=False, open_tables=True), FEW),
+    "knockoffs, horizontal": Case(
+        selector("knockoffs", copies=1, squares=False), (*FEW, "madelon"), partition="horizontal"
+    ),
     "boruta": Case(selector("boruta", **SHADOWED)),
     "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),
@@ -154,6 +168,7 @@ CASES: dict[str, Case] = {
     "random": Case(selector("random")),
     # statistics and explanations
     "correlation": Case(statistic("correlation")),
+    "vif": Case(statistic("vif")),
     "significance": Case(statistic("significance")),
     "correlation, open_tables": Case(statistic("correlation", open_tables=True), ("phishing", "default")),
     "significance, logistic": Case(logistic, FEW),

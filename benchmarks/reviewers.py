@@ -11,6 +11,9 @@ at most 20; one that chooses its own number is cut to its ``k`` highest scores.
 Judge (``ceilings.py``): one centralised model on the chosen columns, on test rows that no method saw: boosted trees
 and a linear model; AUC (one against the rest), R2 for amounts. ``random`` is the mean of five draws.
 
+`Auto` measures by the kind of model that it is then judged by, on training rows alone. With ``any number`` it keeps as
+many columns as it finds worth keeping; all others keep ``k``.
+
 A cell (data, seed, method) runs in a process of its own with LIMIT CPU seconds. One that is over is written down as
 ``over the limit``; after two such sets a method is not tried on sets with more cells (rows x columns x classes), which
 are written down as ``not tried``. Nothing is dropped silently.
@@ -51,7 +54,7 @@ SETS = (
 )  # fmt: skip
 ROWS, TRAIN, PARTIES, DRAWS = 2000, 0.7, 3, 5
 LIMIT = 15  # CPU seconds of a cell
-AUTO_LIMIT = 120  # of Auto, which runs several methods in folds
+AUTO_LIMIT = 400  # of Auto, which runs several methods in folds
 #: In the order of their cost. What is not here: METHODS that make features and drop none (they have no ``k``).
 FEDERATED = (
     "information_value", "gini", "sffs", "muse", "federated_lasso", "top_gain", "knockoffs", "feature_election",
@@ -59,8 +62,12 @@ FEDERATED = (
     "pso_evffs",
 )  # fmt: skip
 MAKES_FEATURES = ("vertical_flafe", "hybrid_flafe", "fed_iife")
-#: A recommendation by an additive model (measured on shares), and by boosted trees.
-AUTO = {"auto": {}, "auto, boost": {"model": "boost"}}
+#: A recommendation for the model that it is judged by, with as many columns as all others or a number of its own.
+AUTO: dict[str, dict[str, Any]] = {
+    "auto, linear": {"model": "linear"}, "auto, boost": {"model": "boost"},
+    "auto, linear, any number": {"model": "linear", "n_features": None},
+    "auto, boost, any number": {"model": "boost", "n_features": None},
+}  # fmt: skip
 NULLS = ("all", "random")
 
 
@@ -126,7 +133,7 @@ def draw(name: str, seed: int, data: str | None) -> Drawn:
 # --- one cell --------------------------------------------------------------------------------------------------------
 
 
-def best_of(fitted: Any, k: int) -> list[str]:
+def best_of(fitted: Any, k: int | None) -> list[str]:
     """The kept columns, at most ``k``: those with the highest scores; parties with rows have the same columns."""
     kept = fitted.scores_[fitted.scores_["selected"]].sort_values("score", ascending=False, kind="stable")
     return list(dict.fromkeys(kept["feature"]))[:k]
@@ -137,11 +144,16 @@ def federated(drawn: Drawn, method: str, groups: list[list[str]] | None = None) 
     partition = "vertical" if "vertical" in kind.partitions and method != "fed_halving" else "horizontal"
     given: dict[str, Any] = dict(AUTO.get(method, {}))
     if "n_features" in kind._get_param_names():
-        given["n_features"] = drawn.k
+        given.setdefault("n_features", drawn.k)
+    if "open_tables" in kind._get_param_names():  # knockoffs of categories, as the two benches have them
+        given["open_tables"] = True
     fed = drawn.federation(partition, groups)
     start = time.process_time()
     fitted = kind(**given).fit(fed)
-    spent, columns = time.process_time() - start, best_of(fitted, drawn.k)
+    spent, columns = (
+        time.process_time() - start,
+        best_of(fitted, None if given.get("n_features", 0) is None else drawn.k),
+    )
     told = {"kept": len(columns), "fit_cpu_s": round(spent, 2), "mb": round(fitted.ledger_.bytes() / 1e6, 2)}
     more = {"chose": fitted.details_["chose"], "why": fitted.why_} if method in AUTO else {}
     return {**told, **more, **drawn.judged(columns), "columns": columns}
@@ -196,11 +208,11 @@ def limited(work: Callable[[], dict[str, Any]], seconds: int) -> dict[str, Any]:
 # --- the parts -------------------------------------------------------------------------------------------------------
 
 
-def run_table(cells: Cells, data: str | None, methods: list[str], seeds: list[int]) -> None:
+def run_table(cells: Cells, data: str | None, methods: list[str], seeds: list[int], most: int = LIMIT) -> None:
     """Tables are read in the processes of the cells alone: threads of a reader do not survive a fork."""
 
     def once(name: str, seed: int, method: str) -> Callable[[], dict[str, Any]]:
-        limit = AUTO_LIMIT if method in AUTO else LIMIT
+        limit = AUTO_LIMIT if method in AUTO else most
         return lambda: limited(lambda: measured(draw(name, seed, data), method), limit)
 
     sizes = {name: once(name, 0, "size")()["cells"] for name in SETS}
@@ -223,12 +235,13 @@ def main() -> None:
         "--methods", default=",".join(name.replace(", ", "; ") for name in [*NULLS, *CEILINGS, *FEDERATED, *AUTO])
     )
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="CPU seconds of a cell that is not Auto's")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     methods = [name.replace("; ", ", ") for name in given.methods.split(",")]
     cells = Cells(given.out)
     if given.part == "table":
-        run_table(cells, given.data, methods, [int(seed) for seed in given.seeds.split(",")])
+        run_table(cells, given.data, methods, [int(seed) for seed in given.seeds.split(",")], given.limit)
     else:
         from reviewers_parts import PARTS
 

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from ceilings import boosting
 from cells import Cells
-from reviewers import LIMIT, PARTIES, Drawn, draw, federated, limited, measured
+from reviewers import AUTO, AUTO_LIMIT, LIMIT, PARTIES, Drawn, draw, federated, limited, measured
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
@@ -36,7 +36,7 @@ SPLIT_METHODS = ("gini", "muse", "top_gain", "less_vfl", "local_lasso")
 EXTRA_SETS = ("california_housing", "breast_cancer_wdbc", "phishing_websites", "spambase")
 EXTRA = ("random", "corrupted", "second-order")
 EXTRA_METHODS = (
-    "random", "all", "gini", "sffs", "muse", "federated_lasso", "top_gain", "less_vfl", "auto", "pooled L1",
+    "random", "all", "gini", "sffs", "muse", "federated_lasso", "top_gain", "less_vfl", "auto, boost", "pooled L1",
     "pooled RFE, boosting", "pooled mRMR",
 )  # fmt: skip
 ELECTIONS = {"lasso": "lasso", "random_forest": "forest", "mutual_info": "mutual_information"}
@@ -125,7 +125,7 @@ def run_extra(cells: Cells, data: str | None) -> None:
                     real = sum(not column.startswith("extra_") for column in kept)
                     return {"k": drawn.k, **found, "real": real / len(kept) if kept else None}
 
-                limit = 4 * LIMIT if method == "auto" else LIMIT
+                limit = AUTO_LIMIT if method in AUTO else 2 * LIMIT
                 cells.run(lambda work=work, limit=limit: limited(work, limit), part="extra", data=name, seed=0,
                           split=kind, method=method)  # fmt: skip
 

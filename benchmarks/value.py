@@ -58,7 +58,7 @@ PARTIES = {
         "bills": [f"{what}_AMT{i}" for what in ("BILL", "PAY") for i in range(1, 7)],
     },
 }
-FIRST_PLAIN, FIRST_SEED = 100, 400
+FIRST_PLAIN, FIRST_SEED = 100, 500
 PLANTED = ("useless", "duplicate")
 
 

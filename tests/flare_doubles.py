@@ -17,6 +17,7 @@ import pandas as pd
 from nvflare.collab import collab
 
 import fedsift
+import fedsift.core.job as core_job
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain
 from fedsift.core.message import decode, encode
@@ -28,12 +29,14 @@ from fedsift.deploy.flare_job import CLASSES, FORMAT, VERSION, read_job
 from fedsift.deploy.local_system import SERVER, LocalSystem
 from fedsift.deploy.party_app import PartyApp
 from fedsift.methods import METHODS
+from fedsift.mpc.psi import aligned
 from fedsift.site.site import PolicySite, open_site
 
 HERE = Path(__file__).parent
 #: FLARE's processes import this module and the fedsift that is tested, wherever another one may be installed.
 IMPORTS = {"PYTHONPATH": os.pathsep.join([str(HERE), str(Path(fedsift.__file__).parents[1])])}
 COUNT = "core.count_table"
+ASKED = "asked"  # beside fault.json, once the party was asked for what it does wrong
 NAMES = ["a", "b", "c"]
 GRID = {"a": (0, 0), "b": (0, 1), "c": (1, 0), "d": (1, 1)}  # of the hybrid parties: row block, column block
 CONTROLLER, EXECUTOR, REAL_COORDINATOR, REAL_PARTY = CLASSES
@@ -77,10 +80,11 @@ def results_of(fed: Federation, methods: dict[str, dict[str, Any]]) -> dict[str,
     return plain(found)
 
 
-def many_job(partition: str, methods: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A job for ``ManyMethods``: rows are in the same order everywhere; of vertical parties the first has the label."""
+def many_job(partition: str, methods: dict[str, dict[str, Any]], ids: bool = False) -> dict[str, Any]:
+    """A job for ``ManyMethods``: rows are in the same order everywhere, or matched by ``ids``; of vertical parties the
+    first has the label."""
     parties = names_of(partition)
-    told = {name: {"id": False, "label": partition != "vertical" or i == 0} for i, name in enumerate(parties)}
+    told = {name: {"id": ids, "label": partition != "vertical" or i == 0} for i, name in enumerate(parties)}
     return {
         "format": FORMAT, "version": VERSION, "name": "many", "method": {"name": "random"}, "many": methods,
         "federation": {"partition": partition}, "parties": told,
@@ -96,6 +100,8 @@ class ManyMethods(Coordinator):
         content = read_job(Path(collab.workspace.get_app_config_dir(job_id)))
         transport = Flare({client.name: _caller(client) for client in collab.clients}, collab.context.is_aborted)
         fed = federation(transport, content["federation"]["partition"])
+        if any(party["id"] for party in content["parties"].values()):
+            fed = aligned(fed, by_id=True, min_overlap=1)
         found = {"probes": probe(list(content["parties"])), **results_of(fed, content["many"])}
         (Path(collab.workspace.get_run_dir(job_id)) / "many.json").write_text(json.dumps(found))
         fed.ask(keep_end, to=fed.parties)
@@ -132,12 +138,18 @@ class FaultyParty(PartyApp):
 
     @collab.publish
     def handle(self, data: bytes) -> bytes:
-        answer = PartyApp.handle(self, data)
         file = Path(collab.workspace.get_site_config_dir()) / "fault.json"
         fault = json.loads(file.read_text()) if file.exists() else {}
-        if fault and decode(data)["operation"].endswith(fault["operation"]):
-            return misbehave(fault["do"], data, answer)
-        return answer
+        asked = bool(fault) and decode(data)["operation"].endswith(fault["operation"])
+        if asked and fault["do"] == "full disk":  # what the site writes next finds no space
+            self._site.ledger.path.unlink()
+            self._site.ledger.path.symlink_to("/dev/full")
+        if asked and fault["do"] == "other version":
+            core_job.VERSION = "0.0.9"
+        answer = PartyApp.handle(self, data)
+        if asked:
+            file.with_name(ASKED).touch()
+        return misbehave(fault["do"], data, answer) if asked else answer
 
 
 def misbehave(what: str, data: bytes, answer: bytes) -> Any:
@@ -170,8 +182,13 @@ class TestSystem(LocalSystem):
             source.write_text(json.dumps(content))
 
 
-def write_parties(folder: Path, X: pd.DataFrame, y: pd.Series, partition: str) -> dict[str, str]:
-    """Parquet files of the parties, split as ``Federation.split`` would, and the text of each party.toml."""
+def write_parties(
+    folder: Path, X: pd.DataFrame, y: pd.Series, partition: str, ids: int | None = None
+) -> dict[str, str]:
+    """Parquet files of the parties, split as ``Federation.split`` would, and the text of each party.toml.
+
+    With ``ids`` every row has an id, and each party its own order of rows, drawn from this number.
+    """
     names = names_of(partition)
     blocks = {"vertical": (1, len(names)), "horizontal": (len(names), 1), "hybrid": (2, 2)}[partition]
     rows, columns = np.array_split(np.arange(len(X)), blocks[0]), np.array_split(np.array(X.columns), blocks[1])
@@ -182,7 +199,11 @@ def write_parties(folder: Path, X: pd.DataFrame, y: pd.Series, partition: str) -
         label = partition != "vertical" or i == 0
         if label:
             table["outcome"] = y.iloc[rows[row]]
-        file = folder / f"{name}-{partition}.parquet"
+        told = 'label = "outcome"\n' if label else ""
+        if ids is not None:
+            table["person"] = [f"p{row}" for row in rows[row]]
+            table, told = table.sample(frac=1, random_state=97 * ids + i), told + 'id = "person"\n'
+        file = folder / f"{name}-{partition}-{ids}.parquet"
         table.to_parquet(file)
-        texts[name] = f'[party]\nname = "{name}"\nfile = "{file}"\n' + ('label = "outcome"\n' if label else "") + OPEN
+        texts[name] = f'[party]\nname = "{name}"\nfile = "{file}"\n' + told + OPEN
     return texts

@@ -34,7 +34,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "vertical_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "hybrid_flafe": {"n_operands": 2, "n_features": 2, "functions": ["ab"]},
     "fed_halving": {"candidates": 4, "levels": 2, "max_iter": 2, "refinements": 1, "halvings": 1},
-    "knockoffs": {"fdr": 0.5, "copies": 2},
+    "knockoffs": {"fdr": 0.5, "copies": 2, "open_tables": True},
     "boruta": {"fdr": 0.5, "rounds": 2, "n_estimators": 2, "max_depth": 2},
     "stable": {"selector": "sffs", "q": 3, "pairs": 1, "blocks": 2, "fdr": 1.0},
     "auto": {"n_features": 3, "candidates": ["gini", "sffs"], "model": "linear", "folds": 2},

@@ -22,7 +22,7 @@ pytest.importorskip("torch")
 from leaky.twins import TWINS, gini_table, made, noisy, separable, wide
 
 import fedsift as fs
-from fedsift.audit import Exposure, attacks_on, load_attacks, record
+from fedsift.audit import Exposure, Recording, attacks_on, load_attacks, record
 from fedsift.audit.attacks.differencing import two_jobs
 from fedsift.audit.attacks.folds import ask_for_draws
 from fedsift.core import row_draws
@@ -137,6 +137,28 @@ def test_a_line_of_the_review_is_gone_from_the_shipped_code(line):
     found = shipped(line)
     assert all(each.value < max(each.guess, each.baseline) + SHIPPED[line].luck for each in found), found
     assert any(not each.note.startswith("nothing to read") for each in found) == SHIPPED[line].read, found
+
+
+OPEN_NETWORKS = {
+    "SplitNN": lambda: fs.SplitNN(epochs=1, protection="open", embedding=8, bottom_options={"hidden": [12]}),
+    "LocalLasso": lambda: fs.LocalLasso(pretrain_epochs=1, epochs=1, stage_epochs=2, embedding=8, hidden=(12,)),
+}
+
+
+@pytest.mark.parametrize("name", OPEN_NETWORKS)
+@pytest.mark.parametrize("attack", ["first_weights_at_holder", "first_weights_at_coordinator"])
+def test_where_embeddings_are_shown_they_are_made_with_weights_that_nobody_else_can_draw(name, attack):
+    """Line 9 in the open form, which shows embeddings: with weights of the announced seed they were the columns."""
+    seen = open_network(name)
+    view = next(view for view in seen.views.values() if view.role == ATTACKS[attack].role)
+    found = ATTACKS[attack].run(view, seen.truth)
+    assert not found.note.startswith("nothing to read")
+    assert found.value < found.guess + 0.1, found
+
+
+@functools.cache
+def open_network(name: str) -> Recording:
+    return record(*noisy(240), OPEN_NETWORKS[name](), parties=["bank", "shop"])
 
 
 @pytest.mark.parametrize("line", [line for line in SHIPPED if SHIPPED[line].target == "labels" and SHIPPED[line].read])

@@ -12,7 +12,7 @@ import fedsift as fs
 from fedsift.core.table import Table
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import JobError, ParameterError, PolicyRefused
-from fedsift.select.contest import CANDIDATES, Candidate, Facts, Tried, choose, over
+from fedsift.select.contest import CANDIDATES, Candidate, Facts, Rung, Tried, choose, enough, first_rung, over
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 from fedsift.site.submitted import read_submitted
@@ -234,3 +234,57 @@ def test_the_journal_counts_every_fit_and_every_score():
     methods = {line.method for line in spent["auto"]}
     assert methods >= {*TWO, "vertical_additive"}
     assert bits["auto"] > 5 * bits["alone"]  # two candidates on two folds each, the last fit, and the measures
+
+
+# --- how many columns ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scores", "random", "kept"),
+    [
+        ([0.80, 0.90, 0.902, 0.89], 0.6, 10),  # twice as many are no better than the tolerance
+        ([0.90, 0.902, 0.903, 0.904], 0.6, 5),
+        ([0.70, 0.80, 0.85, 0.95], 0.6, 60),  # all of them
+        ([0.60, 0.59, 0.58, 0.61], 0.65, 60),  # a choice that is no better than random is none
+        ([0.60, 0.59, 0.58, None], 0.65, 20),
+    ],
+)
+def test_the_fewest_columns_that_are_as_good_as_the_best_number_are_kept(scores, random, kept):
+    rungs = [Rung(n, s, 0.1) for n, s in zip((5, 10, 20, 60), scores) if s is not None]
+    assert enough(rungs, {"random": random}, 4, 0.005).columns == kept
+
+
+def test_a_given_number_is_kept_whatever_others_would_give():
+    assert enough([Rung(7, 0.5, 0.1)], {"random": 0.9, "all": 0.9}, 3, 0.005).columns == 7
+
+
+@pytest.mark.parametrize(("columns", "first"), [(3, 5), (15, 5), (16, 10), (30, 10), (31, 20), (9999, 20)])
+def test_candidates_are_compared_with_about_a_third_of_the_columns(columns, first):
+    assert first_rung(columns) == first
+
+
+def test_a_method_that_random_columns_beat_is_not_taken_before_one_that_they_do_not():
+    tried = [told("a", 0.899, 0.1), told("b", 0.9, 0.1)]
+    assert choose(tried, 4, 0.005)[0].name == "a"
+    assert choose(tried, 4, 0.005, 0.8995)[0].name == "b"
+    assert choose(tried, 4, 0.005, 0.95)[0].name == "b"  # none is better: the best
+
+
+def test_without_a_number_it_finds_one_and_says_what_it_tried():
+    rng = np.random.default_rng(5)
+    X = pd.DataFrame(rng.normal(size=(600, 24))).add_prefix("c")
+    y = (X.iloc[:, :14].sum(axis=1) + rng.normal(size=600) > 0).astype(int)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    auto = small(n_features=None, candidates=["gini"]).fit(fed)
+    tried = {each["columns"]: each["score"] for each in auto.details_["sizes"]}
+    assert list(tried) == [10, 20, 24]
+    kept = sum(len(names) for names in auto.selected_.values())
+    assert kept == auto.details_["n_features"]
+    assert kept in (20, 24)  # ten of fourteen columns are not enough
+    assert f"{tried[20]:.3f}" in auto.why_
+    assert "All columns do better" not in auto.why_
+
+
+def test_all_sizes_that_may_be_tried_stand_in_the_jobs_that_a_site_opens_for():
+    jobs = small(n_features=None, candidates=["gini"]).jobs_within()
+    assert [told["n_features"] for name, told in jobs if name == "gini"] == [5, 10, 20, 40, 80]

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,8 @@ from typer.testing import CliRunner
 from fedsift import errors
 from fedsift.cli import console
 from fedsift.cli import main as cli
+from fedsift.cli.methods import TABLES
+from fedsift.cli.statistics import What
 from fedsift.core.ledger import Entry, Ledger
 from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
@@ -538,6 +541,17 @@ def test_every_method_is_listed_under_one_question(job):
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(METHODS)
     shown = fedsift("methods").stdout
     assert shown.index("Few false columns") < shown.index("knockoffs") < shown.index("New features")
+
+
+def test_what_is_no_method_is_listed_beside_them_with_how_to_ask_for_it(job):
+    beside = fedsift("methods").stdout.split("Beside the methods")[1]
+    questions = get_args(What)
+    for name in [*questions, "weights of evidence", "designs", "texts and dates", "rules", "very wide tables"]:
+        assert name in beside
+    for how in TABLES:
+        if "--what" in how[2]:
+            assert how[2].split()[-1] == how[0]
+            assert how[0] in questions
 
 
 def test_methods_lists_all_and_explains_each(job):

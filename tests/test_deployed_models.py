@@ -35,19 +35,21 @@ class Apart(Recording):
     sites: dict = {}
 
 
-def opened(folder, job, content):
+def opened(folder, job, content, *, usual_rules=False):
     """The sites of party files, each opened for this very job, as ``party_app`` does it; behind a transport that shows
-    the coordinator none of them."""
+    the coordinator none of them. ``usual_rules``: with the policy of a party file that says nothing."""
     files = {}
     for name in content["parties"]:
         files[name] = folder / name / "party.toml"
         files[name].parent.mkdir(exist_ok=True, parents=True)
-        files[name].write_text(party_text(job, name))
+        text = party_text(job, name)
+        files[name].write_text(text.partition("[policy]")[0] if usual_rules else text)
     introduce_parties(files)
     sites = {name: open_site(file, content) for name, file in files.items()}
     for name, site in sites.items():
         site.models.folder = files[name].parent / model_jobs.PARTS
     fed = Federation(Apart(InProcess(sites)), list(sites), active="bank")
+    fed = fed.for_predictions() if content.get("purpose") else fed
     assert not fed.simulated
     return aligned(fed, by_id=True, min_overlap=1)
 
@@ -93,6 +95,62 @@ def test_new_rows_are_predicted_by_the_parts_at_the_sites_and_stay_with_the_labe
     right = [(float(line.split(",")[1]) > 0.5) == (label == "yes") for line, label in zip(lines[1:], bank["default"])]
     assert np.mean(right) > 0.75
     assert not any(b"person 3-" in data for sender, _, data in fed._link.transport.log if sender == "bank")
+
+
+def new_rows(folder, numbers):
+    """Files of new rows, of which the bank has some, and the shop all."""
+    bank, shop = tables(80, seed=3)
+    files = {"bank": folder / "new-bank.csv", "shop": folder / "new-shop.csv"}
+    bank.iloc[numbers].drop(columns="default").to_csv(files["bank"], index=False)
+    shop.to_csv(files["shop"], index=False)
+    return files
+
+
+def test_one_new_row_is_predicted_at_sites_with_the_usual_rules(trained):
+    """By default a site refuses work on fewer than 50 rows; a job for predictions alone says so, and is allowed."""
+    folder, _, _ = trained
+    content = json.loads(json.dumps(model_jobs.predict_content(folder / "result")))
+    assert content["purpose"] == "predictions"
+    job = prediction_job(folder / "result", new_rows(folder, [11]))
+    fed = opened(folder / "sites", job, content, usual_rules=True)
+    model_jobs.predict(content, fed, folder / "predicted-one", folder / "scratch-one")
+    assert json.loads((folder / "predicted-one" / model_jobs.PREDICTED).read_text())["rows"] == 1
+    found = next((folder / "sites" / "bank" / model_jobs.PARTS).glob("*.predictions.csv")).read_text().splitlines()
+    assert [line.split(",")[0] for line in found] == ["id", tables(80, seed=3)[0]["id"][11]]
+    assert 0 < float(found[1].split(",")[1]) < 1
+
+
+def test_the_coordinator_between_machines_predicts_one_row_at_sites_with_the_usual_rules(trained):
+    """The whole job as FLARE's server runs it, on what was submitted; the parties' sites are behind calls."""
+    pytest.importorskip("nvflare")
+    from fedsift.core.transports.flare import Flare
+    from fedsift.deploy.coordinator import run_job
+
+    folder, _, _ = trained
+    content = json.loads(json.dumps(model_jobs.predict_content(folder / "result")))
+    job = prediction_job(folder / "result", new_rows(folder, [23]))
+    fed = opened(folder / "sites", job, content, usual_rules=True)
+    sites = fed._link.transport.inner.sites
+    for name, site in sites.items():
+        site.job_folder = folder / "sites" / name / "results" / "job"
+        site.job_folder.mkdir(parents=True, exist_ok=True)
+    calls = {name: (lambda data, limit, site=site: site.receive(data)) for name, site in sites.items()}
+    (folder / "server").mkdir()
+    run_job(content, Flare(calls), folder / "server")
+    found = next((folder / "sites" / "bank" / model_jobs.PARTS).glob("*.predictions.csv")).read_text().splitlines()
+    assert [line.split(",")[0] for line in found] == ["id", tables(80, seed=3)[0]["id"][23]]
+
+
+def test_a_site_that_was_opened_to_predict_does_nothing_else(trained):
+    """Until November 2026 it would have trained the model again, or measured it, if the coordinator asked."""
+    folder, _, _ = trained
+    content = json.loads(json.dumps(model_jobs.predict_content(folder / "result")))
+    fed = opened(folder / "sites", prediction_job(folder / "result", new_rows(folder, range(80))), content)
+    told = dict(content["method"])
+    name = told.pop("name")
+    fed._purpose = ""
+    with pytest.raises(PolicyRefused, match="for predictions alone"), fed.session(name, told):
+        pass
 
 
 def test_the_submitters_card_has_the_names_that_do_not_travel(tmp_path):

@@ -289,6 +289,31 @@ def run_job(folder, design):
     return CliRunner().invoke(app, ["run", str(path)], catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("design", "said"),
+    [
+        ('event = "bank.happened"', "survival: times until an event"),
+        ('weight = "bank.counted"\nclass_weight = { 0 = 1, 1 = 5 }', "classification, 2 classes"),
+        ('event = "bank.happened"\nweight = "bank.counted"', "survival: times until an event"),
+    ],
+)
+def test_check_says_what_a_design_makes_of_the_label(folder, design, said):
+    frame = pd.read_csv(folder / "bank.csv").assign(happened=np.arange(ROWS) % 2, counted=1 + np.arange(ROWS) % 3)
+    if "event" in design:
+        frame["default"] = np.arange(ROWS) / 7.0
+    frame.to_csv(folder / "bank.csv", index=False)
+    path = folder / "job.toml"
+    path.write_text(JOB.format(design=design))
+    shown = CliRunner().invoke(app, ["check", str(path)], catch_exceptions=False)
+    assert f"; {said}\n" in shown.stdout
+    assert "regression" not in shown.stdout
+    first = design.split("\n")[0].split(" = ")
+    assert f"{first[0]} {first[1].strip(chr(34))}" in " ".join(shown.stdout.split())
+    facts = json.loads(CliRunner().invoke(app, ["check", str(path), "--format", "json", "-q"]).stdout)
+    assert facts["task"] == said.split(":")[0].split(",")[0]
+    assert facts["design"]
+
+
 @pytest.mark.parametrize("design", ['group = "bank.customer"', 'time = "bank.month"\ngap = 1'])
 def test_a_job_file_has_a_design(folder, design):
     done = run_job(folder, design)

@@ -9,14 +9,15 @@ import xgboost
 from sklearn.utils.class_weight import compute_sample_weight
 
 import fedsift as fs
-from fedsift.audit import record
+from fedsift.audit import load_attacks, record
 from fedsift.audit.opened_at_coordinator import opened_sums
 from fedsift.core.design import Design
 from fedsift.core.party import Party
 from fedsift.core.survival import concordance, residuals
-from fedsift.errors import ParameterError
+from fedsift.errors import DataError, ParameterError
 from fedsift.mpc.column_scores.paid_bins import countable_bins
 from fedsift.mpc.column_scores.weighing import STEPS
+from fedsift.mpc.column_scores.weighted_f import encrypt_weights
 from fedsift.select.filters.information_value import information_value
 
 RNG = np.random.default_rng(11)
@@ -60,6 +61,51 @@ def test_information_value_of_weighted_rows_is_that_of_the_plain_table(scheme):
             np.testing.assert_allclose(got, expected, atol=within)
 
 
+def weighted_least_squares_f(x, codes, weights):
+    """F of the regression of x on indicators of the classes, by least squares with these weights."""
+    indicators, root = np.eye(codes.max() + 1)[codes], np.sqrt(weights)
+    fitted = indicators @ np.linalg.lstsq(indicators * root[:, None], x * root, rcond=None)[0]
+    rest, centre = (weights * (x - fitted) ** 2).sum(), (weights * x).sum() / weights.sum()
+    free = len(x) - indicators.shape[1]
+    return (((weights * (x - centre) ** 2).sum() - rest) / (indicators.shape[1] - 1)) / (rest / free)
+
+
+@pytest.mark.parametrize("scheme", ["ou", "paillier"])
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("by_class", [None, "balanced", {"0": 1.0, "1": 4.0, "2": 2.5}])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_f_statistics_of_weighted_rows_are_those_of_weighted_least_squares(scheme, classes, by_class, weighted):
+    codes = LABEL if classes == 2 else np.minimum(VALUES[:, 0] // 4, 2).astype(int)
+    told = {k: v for k, v in by_class.items() if int(k) < classes} if isinstance(by_class, dict) else by_class
+    if told is None and not weighted:
+        return
+    design = Design(weight="bank.w" if weighted else None, class_weight=told)
+    fitted = fs.SFFS(n_features=2, scheme=scheme).fit(federation(codes, w=WEIGHT).designed(design))
+    rows = np.rint(WEIGHT / WEIGHT.mean() * STEPS) / STEPS if weighted else np.ones(ROWS)
+    sums = np.array([rows[codes == k].sum() for k in range(classes)])
+    factors = 1 / sums if told == "balanced" else np.array(list(told.values())) if told else np.ones(classes)
+    rows = rows * factors[codes]
+    for line in fitted.scores_.itertuples():
+        expected = weighted_least_squares_f(VALUES[:, int(line.feature[1:])], codes, rows)
+        assert line.score == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_weights_of_one_leave_f_statistics_as_they_are():
+    plain = fs.SFFS(n_features=2).fit(federation(LABEL))
+    ones = fs.SFFS(n_features=2).fit(federation(LABEL, w=np.ones(ROWS)).designed(Design(weight="bank.w")))
+    merged = plain.scores_.merge(ones.scores_, on=["party", "feature"])
+    np.testing.assert_allclose(merged.score_x, merged.score_y, rtol=1e-6)
+
+
+def test_a_job_without_weights_encrypts_none():
+    fed = federation(LABEL, w=WEIGHT)
+    with (
+        fed.session(*fs.SFFS(n_features=2).announcement()) as run,
+        pytest.raises(fs.FedsiftError, match="names no weight"),
+    ):
+        run.ask(encrypt_weights, to="bank", scheme="auto", task="classification", answers=6)
+
+
 def test_weights_of_one_are_no_weights():
     plain = fs.GiniFilter(n_features=2).fit(federation(LABEL))
     ones = fs.GiniFilter(n_features=2).fit(federation(LABEL, w=np.ones(ROWS)).designed(Design(weight="bank.w")))
@@ -91,6 +137,27 @@ def test_bin_sizes_are_not_told_beside_weighted_counts():
     opened = opened_sums(seen["coordinator"])  # what attacks on opened sums read
     assert len(opened) == 1
     assert opened[0].sizes.sum() == pytest.approx(3 * ROWS, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [(np.where(np.arange(ROWS) == 7, 2.9, 1.0), "1 rows have weights that fewer than 10 rows share"),
+     (np.where(np.arange(ROWS) == 7, 12.0, RNG.uniform(0.9, 1.1, ROWS)), "one row weighs so much more"),
+     (np.where(np.arange(ROWS) == 7, 30.0, 1.0), "more than 20 times")],
+)  # fmt: skip
+def test_weights_by_which_a_row_stands_out_of_every_sum_are_refused(weights, said):
+    fed = federation(LABEL, w=weights).designed(Design(weight="bank.w"))
+    with pytest.raises(DataError, match=said):
+        fs.GiniFilter(n_features=2).fit(fed)
+
+
+@pytest.mark.parametrize("weights", [WEIGHT, RNG.lognormal(0, 0.5, ROWS), RNG.choice([1.0, 2.5, 4.0], ROWS)])
+def test_of_weights_that_are_taken_no_row_is_placed_by_the_sums_of_its_bins(weights):
+    seen = record(RNG.normal(size=(ROWS, 12)), LABEL, lambda fed: fs.GiniFilter(n_features=2).fit(
+        fed.designed(Design(weight="bank.w"))), parties=["bank", "shop"], aside={"w": weights})  # fmt: skip
+    found = load_attacks()["weighted_counts_place_a_row"].run(seen["coordinator"], seen.truth)
+    assert not found.note.startswith("nothing to read")
+    assert found.value <= 2 / 6  # of six columns with ten bins each
 
 
 def trained(kind, fed, protection="coordinator", **more):
@@ -216,7 +283,8 @@ def test_several_labels_are_looked_at_one_by_one():
 @pytest.mark.parametrize(
     ("made", "design", "words"),
     [
-        (lambda: fs.SFFS(n_features=2), Design(weight="bank.w"), "SFFS does not go by the design's weight"),
+        (lambda: fs.SFFS(epsilon=1.0), Design(weight="bank.w"), "SFFS does not go by the design's weight"),
+        (lambda: fs.SFFS(n_features=2, screen="coarse"), Design(weight="bank.w"), "SFFS does not go by the design's"),
         (lambda: fs.GiniFilter(n_features=2, epsilon=1.0), Design(weight="bank.w"), "does not go by the design's"),
         (lambda: fs.TopGain(protection="all"), Design(class_weight="balanced"), "the design's class_weight"),
         (lambda: fs.GiniFilter(n_features=2), Design(weight="bank.big"), "party 'bank': a row weighs more than 20"),

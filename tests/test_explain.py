@@ -24,7 +24,7 @@ from fedsift.errors import DataError, ParameterError, PolicyRefused
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
 from fedsift.models.boost.bins import ColumnBins
-from fedsift.models.boost.results import goes_left, stored_part
+from fedsift.models.boost.stored import StoredPart, goes_left, stored_part
 from fedsift.models.performance import table_of
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.tree_shap import Cut, Leaf, covers, shapley_of_tree
@@ -103,11 +103,11 @@ def test_values_over_parties_are_those_of_the_same_trees_pooled(protection):
     fed = fs.Federation.split(X, y, parties=["bank", "shop", "clinic"])
     model = fs.SecureBoostClassifier(n_estimators=4, max_depth=3, protection=protection).fit(fed)
     found = fs.explain(fed, model, rows=True)
-    part = fed.simulated["bank"].keys[f"boost:{model.model_id_}"]
-    means = sum(_mean_of(tree["nodes"], fed, model.model_id_) for tree in part["trees"])
+    part = fed.simulated["bank"].models.part(model.model_id_, StoredPart)
+    means = sum(_mean_of(tree.nodes, fed, model.model_id_) for tree in part.trees)
     chances = model.predict_by_id(fed)
     scores = np.array([np.log(chances[name] / (1 - chances[name])) for name in found.rows.index])
-    np.testing.assert_allclose(found.rows.to_numpy().sum(axis=1) + means + part["base"][0], scores, atol=1e-6)
+    np.testing.assert_allclose(found.rows.to_numpy().sum(axis=1) + means + part.labelled.base[0], scores, atol=1e-6)
     assert found.frame["feature"][0] == fed.column_names()["shop"][1], "column 3 of the table weighs most"
     np.testing.assert_allclose(
         fs.explain(fed, model).frame["importance"], found.frame["importance"], atol=5.1e-5
@@ -179,13 +179,13 @@ def _mean_of(nodes, fed, model):
     sites, rows = fed.simulated, fed.n_rows
     here = {0: np.ones(rows, dtype=bool)}
     total = 0.0
-    for number, fields in enumerate(nodes):
-        if "value" in fields:
-            total += here[number].mean() * fields["value"][0]
+    for number, node in enumerate(nodes):
+        if node.is_leaf:
+            total += here[number].mean() * node.value[0]
             continue
-        party = Party(sites[fields["party"]], fed._view)
-        left = goes_left(party, model, stored_part(party, model).records[fields["split"]], np.arange(rows))
-        here[fields["left"]], here[fields["right"]] = here[number] & left, here[number] & ~left
+        party = Party(sites[node.party], fed._view)
+        left = goes_left(party, model, stored_part(party, model).records[node.split], np.arange(rows))
+        here[node.left], here[node.right] = here[number] & left, here[number] & ~left
     return total
 
 

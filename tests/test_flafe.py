@@ -666,7 +666,7 @@ def test_federations_that_do_not_fit_are_told():
     fitted = fs.VerticalFLAFE(functions=["ab"], protection="open", importance="forest", **SMALL).fit(federation(60))
     with pytest.raises(ParameterError, match="protection='statistics'"):
         fitted.predict(federation(60))
-    with pytest.raises(DataError, match="fit it in this federation first"):
+    with pytest.raises(DataError, match="fit it here"):
         fitted.combine(federation(60))
 
 
@@ -686,7 +686,7 @@ def statistics():
 
 def oracle(fed, fitted, X):
     """The same greedy search on pooled columns in plain floating point."""
-    session = {name: site.keys[f"flafe statistics:{fitted.model_id_}"] for name, site in sites(fed).items()}
+    session = {name: site.models.part(fitted.model_id_, object) for name, site in sites(fed).items()}
     part = session[fed.active]
     y = np.asarray(sites(fed)[fed.active].table.label, dtype=float)
     z = (y - part.centre) / part.deviation
@@ -730,7 +730,7 @@ def test_sums_on_shares_equal_the_plain_search(statistics):
 def test_joint_prediction_equals_the_model_on_pooled_rows(statistics):
     fed, fitted = statistics
     X, _ = interacting(400)
-    parts = {name: site.keys[f"flafe statistics:{fitted.model_id_}"] for name, site in sites(fed).items()}
+    parts = {name: site.models.part(fitted.model_id_, object) for name, site in sites(fed).items()}
     z = np.zeros(len(X))
     for name, kept in parts.items():
         design = evaluate_columns([parse(text) for text in kept.formulas], X)

@@ -99,19 +99,16 @@ def test_every_method_between_real_processes(system, tmp_path, partition):
     support.assert_same(there, support.in_one_process(tmp_path, partition, methods))
 
 
-@pytest.mark.flare
-@pytest.mark.parametrize("partition", PARTITIONS)
-def test_every_method_in_the_simulator(tmp_path, partition):
-    methods = methods_of(partition)
+def in_the_simulator(tmp_path, partition: str, methods: dict, ids: int | None = None) -> dict:
     workspace = tmp_path / "workspace"
-    for name, text in support.parties(tmp_path, partition).items():
+    for name, text in support.parties(tmp_path, partition, ids).items():
         (tmp_path / "parties" / name).mkdir(parents=True)
         (tmp_path / "parties" / name / PARTY_FILE).write_text(text)
     introduce_parties({name: tmp_path / "parties" / name / PARTY_FILE for name in doubles.names_of(partition)})
     (workspace / "local").mkdir(parents=True)
     rules = {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": list(doubles.MANY)}
     (workspace / "local" / "resources.json").write_text(json.dumps(rules))
-    job = write_job(doubles.many_job(partition, methods), tmp_path / "job", doubles.MANY)
+    job = write_job(doubles.many_job(partition, methods, ids is not None), tmp_path / "job", doubles.MANY)
     names = doubles.names_of(partition)
     simulator = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(job)]
     command = [*simulator, "-w", str(workspace), "-c", ",".join(names), "-t", str(len(names))]
@@ -121,7 +118,28 @@ def test_every_method_in_the_simulator(tmp_path, partition):
         processes.started["simulator"].wait(900)
     there = json.loads((workspace / "server" / "simulate_job" / "many.json").read_text())
     assert_probes_get_nothing(there.pop("probes"))
+    return there
+
+
+@pytest.mark.flare
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_every_method_in_the_simulator(tmp_path, partition):
+    methods = methods_of(partition)
+    there = in_the_simulator(tmp_path, partition, methods)
     support.assert_same(there, support.in_one_process(tmp_path, partition, methods))
+
+
+@pytest.mark.flare
+def test_four_aligned_runs_of_every_method_are_equal_on_every_transport(system, tmp_path):
+    """The same people and seed, each time in another order of rows: twice in one process, in the simulator, in a real
+    system. Each run draws its own keys, so each aligns its rows anew."""
+    methods = methods_of("vertical")
+    first, second = (support.in_one_process(tmp_path, "vertical", methods, ids) for ids in (1, 2))
+    simulated = in_the_simulator(tmp_path, "vertical", methods, 3)
+    real = support.many(system, tmp_path, "vertical", methods, 4)
+    real.pop("probes")
+    for other in (second, simulated, real):
+        support.assert_same_answer(other, first)
 
 
 class SlowLine(doubles.TestSystem):
@@ -310,22 +328,22 @@ def test_interruption_leaves_no_process_and_no_folder(job_file, tmp_path):
 
 @pytest.mark.flare
 def test_search_goes_on_from_its_checkpoint_after_the_coordinator_died(tmp_path, job_file):
-    """The server is killed in the middle of a swarm; run again with --resume, it does not start from the beginning."""
+    """The server is killed in the middle of a swarm; run again with --resume, it goes on and ends as it would have."""
     X, y = mixed_table(90)
     X = X.assign(person=range(90), outcome=y)
     X[["person", "outcome", "signal", "noise"]].to_csv(tmp_path / "a.csv", index=False)
     X[["person", "weak", "counts", "copy"]].to_csv(tmp_path / "b.csv", index=False)
     (tmp_path / "job.toml").write_text(
         '[parties.a]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.b]\nfile = "b.csv"\nid = "person"\n'
-        '[method]\nname = "pso_evffs"\npopsize = 3\niterations = 40\npatience = "none"\nmodels = 1\nfolds = 2\n'
+        '[method]\nname = "pso_evffs"\npopsize = 3\niterations = 12\npatience = "none"\nmodels = 1\nfolds = 2\n'
         "max_trees = 2\nmax_depth = 2\nrefit = false\n"
     )
     out = tmp_path / "out"
-    checkpoint = tmp_path / ".out.checkpoints" / "job.json"
+    kept = tmp_path / ".out.checkpoints"
     command = [*FEDSIFT, "run", str(tmp_path / "job.toml"), "--on", "poc", "--out", str(out)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as first:
-        support.wait_until(lambda: checkpoint.exists() or first.poll() is not None, 400)
-        assert checkpoint.exists(), first.stderr.read()
+        support.wait_until(lambda: list(kept.glob("*.json")) or first.poll() is not None, 400)
+        (checkpoint,) = kept.glob("*.json")
         for process in psutil.Process(first.pid).children(recursive=True):
             if "server_train" in " ".join(process.cmdline()):
                 process.kill()  # the coordinator's machine goes away
@@ -333,14 +351,20 @@ def test_search_goes_on_from_its_checkpoint_after_the_coordinator_died(tmp_path,
         first.wait(60)
     assert not out.exists()
     before = json.loads(checkpoint.read_text())["swarm"]
-    job = load_job(tmp_path / "job.toml", ["method.iterations=2"])
-    told = []
-    facts = run_on(job, "poc", out, resume=True, say=told.append)
-    curve = json.loads((out / "selection.json").read_text())["details"]["curve"]
+    facts = run_on(load_job(tmp_path / "job.toml"), "poc", out, resume=True, say=lambda text: None)
+    there = json.loads((out / "selection.json").read_text())
+    curve = there["details"]["curve"]
     assert len(curve) >= len(before["curve"]) >= 1
     assert curve[: len(before["curve"])] == before["curve"]
     assert facts["method"] == "pso_evffs"
     assert not checkpoint.parent.exists()
+    done = subprocess.run([*FEDSIFT, "run", str(tmp_path / "job.toml"), "--out", str(tmp_path / "whole"), "-q"],
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    whole = json.loads((tmp_path / "whole" / "selection.json").read_text())
+    assert there["selected"] == whole["selected"]
+    for found, expected in zip(curve, whole["details"]["curve"], strict=True):
+        assert found == pytest.approx(expected, rel=METHODS["pso_evffs"].repeats_within)
 
 
 @pytest.mark.flare

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import mixed_table
@@ -258,6 +260,18 @@ def test_submitted_job_cannot_name_a_file_of_the_server(job):
         _job(content)
 
 
+def test_a_checkpoint_is_of_one_job_and_not_of_all_jobs_of_that_name(job, tmp_path):
+    pytest.importorskip("nvflare")
+    from fedsift.deploy.coordinator import _checkpoint
+
+    content = public_job(job)
+    kept = _checkpoint({**content, "resume": False}, tmp_path)
+    assert _checkpoint({**content, "resume": True}, tmp_path) == kept
+    other = _checkpoint({**content, "method": {**content["method"], "popsize": 5}}, tmp_path)
+    assert other != kept
+    assert _checkpoint({**content, "name": "../../x"}, tmp_path).parent == other.parent == kept.parent
+
+
 @pytest.mark.parametrize("name", ["a b", "server"])
 def test_name_that_no_certificate_can_carry_is_refused(tmp_path, name):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
@@ -285,7 +299,7 @@ def test_coordinator_leaves_a_whole_result_although_it_has_no_file(tmp_path):
 
     X, y = mixed_table(60)
     X.assign(outcome=y)[["outcome", "signal", "noise"]].to_csv(tmp_path / "a.csv", index_label="person")
-    X[["weak", "counts"]].to_csv(tmp_path / "b.csv", index_label="person")
+    X[["weak", "counts"]].head(55).to_csv(tmp_path / "b.csv", index_label="person")
     (tmp_path / "job.toml").write_text(
         '[parties.bank]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.shop]\nfile = "b.csv"\n'
         'id = "person"\n[method]\nname = "information_value"\nn_features = 2\n'
@@ -306,6 +320,10 @@ def test_coordinator_leaves_a_whole_result_although_it_has_no_file(tmp_path):
     facts = json.loads((tmp_path / "fedsift" / "run.json").read_text())
     assert sum(map(len, facts["selected"].values())) > 0
     assert facts["origin"] is None
+    assert (facts["rows"], {name: party["rows"] for name, party in facts["parties"].items()}) == (
+        55,
+        {"bank": 60, "shop": 55},
+    ), "of a party all rows, as in one process; in all those that are shared"
     assert all((file.parent / "selection.json").exists() for file in files.values())
 
 
@@ -387,12 +405,62 @@ def test_a_full_disk_of_the_coordinator_is_said_to_all(tmp_path, job, monkeypatc
 
     content, told = public_job(job), []
     monkeypatch.setattr("fedsift.deploy.coordinator._carry_out", full)
-    monkeypatch.setattr("fedsift.deploy.coordinator._tell", lambda fed, why: told.append(why))
+    monkeypatch.setattr("fedsift.deploy.coordinator._tell", lambda fed, why, silent: told.append(why))
     with pytest.raises(OSError, match="space"):
         run_job(content, Flare(dict.fromkeys(content["parties"], full)), tmp_path)
     with pytest.raises(FedsiftError, match="the coordinator cannot write: no space is left on its disk"):
         check_outcome(tmp_path, "FINISHED:EXECUTION_EXCEPTION")
     assert told == ["the coordinator cannot write: no space is left on its disk"]
+
+
+def coordinator_of(tmp_path, job, monkeypatch, calls):
+    """FLARE's server component with a job whose parties are ``calls``, as FLARE builds it."""
+    from fedsift.deploy import coordinator as module
+
+    write_job(public_job(job), tmp_path / "flare")
+    config = tmp_path / "flare" / "app" / "config"
+    clients = [SimpleNamespace(name=name) for name in calls]
+    workspace = SimpleNamespace(get_run_dir=lambda job: tmp_path, get_app_config_dir=lambda job: config)
+    monkeypatch.setattr(module, "collab", SimpleNamespace(
+        fl_ctx=SimpleNamespace(get_job_id=lambda: "1"), workspace=workspace, clients=clients,
+        context=SimpleNamespace(is_aborted=lambda: False)))  # fmt: skip
+    monkeypatch.setattr(module, "_caller", lambda client: calls[client.name])
+    return module.Coordinator()
+
+
+def test_who_is_left_hears_who_is_gone_before_flare_ends_the_job(tmp_path, job, monkeypatch):
+    """FLARE ends a job as soon as the event that a client is gone has been heard: the handler waits so long."""
+    pytest.importorskip("nvflare")
+    from nvflare.apis.event_type import EventType
+
+    asked, heard, dead = threading.Event(), [], threading.Event()
+
+    def alive(data, limit):
+        heard.append(decode(data)["operation"])
+        return encode({"error": "OperationFailed", "what": "it only listens"})
+
+    def gone(data, limit):
+        asked.set()
+        dead.wait(60)
+
+    first, second = public_job(job)["parties"]
+    coordinator = coordinator_of(tmp_path, job, monkeypatch, {first: gone, second: alive})
+    ask = "fedsift.deploy.coordinator._carry_out"
+    monkeypatch.setattr(ask, lambda job, fed, *_, **__: fed.ask(count_table, to=first))
+
+    def coordinate():
+        with suppress(PartyGone):
+            coordinator.coordinate()
+
+    work = threading.Thread(target=coordinate)
+    work.start()
+    assert asked.wait(60)
+    coordinator.handle_event(EventType.CLIENT_DISCONNECTED, SimpleNamespace(get_prop=lambda key: first))
+    assert any(name.endswith("keep_failure") for name in heard), "the handler came back before the other had heard"
+    dead.set()
+    work.join(60)
+    with pytest.raises(PartyGone, match=repr(first)):
+        check_outcome(tmp_path, "FINISHED:EXECUTION_EXCEPTION")
 
 
 def test_a_client_that_is_not_there_is_named_before_anything_is_sent():

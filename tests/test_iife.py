@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 import fedsift as fs
 from fedsift.core.expressions import evaluate_columns, parse
 from fedsift.core.transports.base import Delivery
-from fedsift.engineer.fed_iife.scoring import GramScorer
+from fedsift.engineer.fed_iife.scoring import GramScorer, Pool
 from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.engineer.fed_iife.similar import minimum_cosine_distances
 from fedsift.engineer.fed_iife.synergy import (
@@ -24,7 +24,15 @@ from fedsift.engineer.fed_iife.synergy import (
     interaction_scores,
 )
 from fedsift.errors import DataError, ParameterError, PartyGone
-from fedsift.mpc.horizontal_study import agree_columns, describe_rows, load_columns, open_study, standardise
+from fedsift.mpc.horizontal_study import (
+    Target,
+    TrainingRows,
+    agree_columns,
+    describe_rows,
+    load_columns,
+    open_study,
+    standardise,
+)
 from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.selection import Selection
 
@@ -192,8 +200,8 @@ def test_a_gain_is_what_refitting_gives():
         scorer.offer(["cube(f1)"])
         later = scorer.gains()
         states = [next(iter(site.sessions.values())) for site in run._link.transport.sites.values()]
-        pool = np.vstack([s["engineer pool"][s["rows train"]] for s in states])
-        target = np.vstack([s["rows target"][s["rows train"]] for s in states])
+        pool = np.vstack([s[Pool].values[s[TrainingRows].mask] for s in states])
+        target = np.vstack([s[Target].scaled[s[TrainingRows].mask] for s in states])
 
     def objective(columns):
         S = pool[:, columns]

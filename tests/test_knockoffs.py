@@ -8,6 +8,7 @@ import pytest
 from sklearn.linear_model import Lasso
 
 import fedsift as fs
+from fedsift.errors import OperationRefused
 from fedsift.select.knockoff_sums import contrasts, discoveries, knockoff_scales, lasso, shrunk, with_knockoffs
 from fedsift.select.knockoffs import normal_scores
 
@@ -158,7 +159,21 @@ def test_a_table_of_noise_has_nothing_to_be_found_in_most_draws():
 
 
 def test_columns_that_are_constant_or_no_numbers_take_part_or_not_without_harm(small_fed):
-    fitted = fs.Knockoffs(fdr=0.5).fit(small_fed)
+    fitted = fs.Knockoffs(fdr=0.5, open_tables=True).fit(small_fed)
     assert np.isfinite(fitted.scores_["score"]).all()
     score = fitted.scores_.set_index("feature")["score"]
     assert score["constant"] == 0.0
+
+
+def test_categories_and_columns_of_few_values_are_refused_unless_the_job_says_that_their_tables_are_opened():
+    """Of two such columns the exact correlation that the coordinator reads is their table of counts."""
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(size=(300, 4)), columns=["a", "b", "c", "d"])
+    y = X["a"] + rng.normal(size=300)
+    few = {"flag": rng.integers(0, 2, 300).astype(float), "town": rng.choice([f"t{i}" for i in range(9)], 300)}
+    assert fs.Knockoffs().fit(fs.Federation.split(X, y, parties=2)).selected_
+    for name, values in few.items():
+        fed = fs.Federation.split(X.assign(**{name: values}), y, parties=2)
+        with pytest.raises(OperationRefused, match=f"'{name}'.*tables of counts"):
+            fs.Knockoffs().fit(fed)
+        assert fs.Knockoffs(open_tables=True).fit(fed).selected_

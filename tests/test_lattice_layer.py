@@ -11,6 +11,7 @@ import pytest
 
 import fedsift as fs
 from fedsift.errors import CiphertextError, OperationRefused, OverflowGuard, ReplyError, SecurityError
+from fedsift.models.splitnn.halves import Networks
 from fedsift.models.splitnn.layers import interactive as ring
 from fedsift.models.splitnn.layers import lattice as lattice_layer
 from fedsift.models.splitnn.layers.lattice import LatticeRun, encrypt_lattice, weigh_lattice
@@ -147,8 +148,8 @@ def test_neither_side_sees_the_weights():
         split = LatticeRun.start(run, "m", 4, bottom, top)
         split.train(1)
         sites = fed._link.transport.sites
-        holder = next(iter(sites["bank"].sessions.values()))["m/share"]["shop"]
-        party = next(iter(sites["shop"].sessions.values()))["m/share"]
+        holder = next(iter(sites["bank"].sessions.values()))[Networks].of["m"].shares["shop"]
+        party = next(iter(sites["shop"].sessions.values()))[Networks].of["m"].share
     for share in (holder, party):
         assert np.abs(ring.from_ring(share, ring.WEIGHT_EXPONENT)).max() > 1e4
     weights = ring.from_ring((holder - party) & np.uint64(ring.RING), ring.WEIGHT_EXPONENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import sys
 
 import numpy as np
@@ -218,6 +219,10 @@ def test_dates_that_may_mean_two_days_are_asked_about(tmp_path, texts):
     refused(tmp_path, *texts, words=["categorical"])
 
 
+def test_a_short_year_among_long_ones_is_said_to_be_one(tmp_path):
+    refused(tmp_path, "31.01.2024", "01.02.2024", "03.02.24", words=["line 4", "two digits", "two centuries"])
+
+
 # --- Excel ---
 
 
@@ -339,6 +344,26 @@ def test_three_messy_files_go_from_init_to_check_with_a_warning_for_each_trap(th
     assert "warning: clinic: answer" in text
 
 
+def test_ids_that_repeat_are_found_by_init_and_named(three, tmp_path):
+    text = three["bank"].read_text("cp1252")
+    three["bank"].write_text("\n".join([text, text.splitlines()[3]]), "cp1252")
+    made = fedsift("init", *three.values(), "--label", "Ausfall", "--out", tmp_path / "job.toml")
+    assert "bank: 1 rows have an id of another row" in made.stdout
+    assert "appears twice" in fedsift("check", tmp_path / "job.toml", "-q").stderr
+
+
+def test_ids_whose_zeros_a_spreadsheet_has_cut_are_told_from_files_that_share_nothing(three, tmp_path):
+    text = three["clinic"].read_text("utf-16")
+    cut = re.sub(r"(?m)^0+(?=\d)", "", text)
+    three["clinic"].write_text(cut, "utf-16")
+    said = fedsift("init", *three.values(), "--label", "Ausfall", "--out", tmp_path / "job.toml").stderr
+    assert "clinic: 'patient' has 60 values of 'Kunde' of bank once leading zeros" in said
+    assert "shop" not in said
+    three["clinic"].write_text("patient\tx\n" + "\n".join(f"q{i}\t{i % 3}" for i in range(60)), "utf-16")
+    other = fedsift("init", *three.values(), "--label", "Ausfall", "--out", tmp_path / "job.toml").stderr
+    assert "clinic: no column has values of a column of bank" in other
+
+
 def test_a_class_of_one_row_is_warned_of(tmp_path):
     frame = pd.DataFrame({"x": range(30), "y": ["a"] * 15 + ["b"] * 14 + ["c"]})
     assert "y: 1 of its 3 classes have one row only" in look_at(Table.read(frame, id=None, label="y")).warnings
@@ -351,6 +376,26 @@ def test_apply_changes_no_value_and_keeps_the_id(three, tmp_path):
     whole = [line.split(";") for line in three["bank"].read_text("cp1252").splitlines()]
     kept = [line.split(";") for line in (tmp_path / "bank-selected.csv").read_text("cp1252").splitlines()]
     assert kept == [[line[0], line[2], line[1]] for line in whole]
+
+
+def test_apply_leaves_the_cells_of_an_excel_sheet_as_they_are(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book, day = openpyxl.Workbook(), dt.datetime(2024, 2, 1)
+    cells = [
+        ["who", "amount", "left out", "day", "text"],
+        ["007", "1,50", 1, day, "=SUM"],
+        ["008", 2.25, None, day, None],
+    ]
+    for row in cells:
+        book.active.append(row)
+    book.active["E2"].data_type = "s"
+    book.save(tmp_path / "bank.xlsx")
+    chosen = fs.Selection("test", {"bank": ["text", "amount", "day"]}).save(tmp_path / "s.json")
+    done = fedsift("apply", chosen, tmp_path / "bank.xlsx", "--id", "who")
+    assert done.exit_code == 0, done.output
+    sheet = openpyxl.load_workbook(tmp_path / "bank-selected.xlsx").active
+    assert list(sheet.values) == [(row[0], row[4], row[1], row[3]) for row in cells]
+    assert sheet["B2"].data_type == "s", "a text is no formula"
 
 
 def test_apply_leaves_the_types_of_a_parquet_file(tmp_path):

@@ -24,7 +24,9 @@ from fedsift.mpc.column_scores import noise, paid_bins
 from fedsift.mpc.column_scores.noise import rho_of
 from fedsift.mpc.pairs import meet_all
 from fedsift.select.muse import noisy_tables
-from fedsift.select.muse.noisy_tables import Counted, NoisyTables, Spending, encrypt_bins, masked_tables, open_tables
+from fedsift.select.muse.counted import Counted
+from fedsift.select.muse.noisy_tables import NoisyTables, encrypt_bins, masked_tables, open_tables
+from fedsift.select.muse.spending import EDGES_SHARE, Spending
 
 
 def related(rows: int = 3_000, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
@@ -86,7 +88,7 @@ def test_a_run_spends_what_it_was_given_at_every_party(monkeypatch):
     rho = rho_of(1.0, 1e-6)
     assert rho_to_epsilon(rho, 1e-6) <= 1.0
     for name, tables_rho in spent.items():
-        assert 0.3 * rho < tables_rho + noisy_tables.EDGES_SHARE * rho <= rho * (1 + 1e-9), name
+        assert 0.3 * rho < tables_rho + EDGES_SHARE * rho <= rho * (1 + 1e-9), name
 
 
 def test_noise_is_drawn_at_the_scales_that_are_counted(monkeypatch):
@@ -114,10 +116,9 @@ def test_noise_is_drawn_at_the_scales_that_are_counted(monkeypatch):
 
 def released(left: np.ndarray, right: np.ndarray, draws: int, rho: float) -> np.ndarray:
     """One joint table of two columns of two parties, as the coordinator opens it."""
-    spending = Spending(rho, 4, 2)
     exact = np.bincount(left * 4 + right, minlength=16)
     values = np.tile(exact, (draws, 1)).astype(float)
-    made = spending.noise(1)
+    made = Spending(rho, 4, 2).noise(1)
     return values + noise.drawn(values.shape, made.party_scale(1)) + noise.drawn(values.shape, made.holder_scale(1))
 
 
@@ -127,6 +128,36 @@ def test_the_loss_of_a_joint_table_measured_from_below(times):
     moved = np.where(np.arange(20) == 0, 3, left)
     rho = times * rho_of(1.0, 1e-6)
     first, second = (released(each, right, 1_000, rho) for each in (left, moved))
+    assert (loss_from_below(first, second) <= 1.0) == (times == 1)
+
+
+@given(st.integers(1, 60))
+def test_all_steps_and_the_edges_cost_what_there_is(n_features):
+    spending = Spending(1.0, 10, n_features)
+    shares = [spending.noise(step).share for step in range(n_features)]
+    assert min(shares) > 0
+    assert sum(shares) + EDGES_SHARE <= 1 + 1e-9
+
+
+def whole_run(codes: np.ndarray, draws: int, rho: float) -> np.ndarray:
+    """All tables that a party of four columns takes part in, of three choices: a step's noise is for its tables."""
+    spending = Spending(rho, 3, 3)
+    label, found = np.arange(len(codes)) % 3, []
+    for step, count in enumerate((4, 3, 2)):
+        for i in range(count):
+            exact = np.bincount(codes[:, i] * 3 + label, minlength=9)
+            tables = np.tile(exact, (draws, 1)).astype(float)
+            found.append(tables + noise.drawn(tables.shape, spending.noise(step).party_scale(count)))
+    return np.concatenate(found, axis=1)
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_the_loss_of_a_whole_run_measured_from_below(times):
+    """By its own noise alone, as whoever adds the other side's sees it; a row is replaced in all columns at once."""
+    codes = np.random.default_rng(0).integers(0, 3, (30, 4))
+    moved = np.where(np.arange(30)[:, None] == 0, (codes + 1) % 3, codes)
+    rho = times * rho_of(1.0, 1e-6)
+    first, second = (whole_run(each, 1_000, rho) for each in (codes, moved))
     assert (loss_from_below(first, second) <= 1.0) == (times == 1)
 
 
@@ -182,12 +213,12 @@ def test_tables_without_noise_are_those_of_the_bins(monkeypatch, classes):
     label = kept["bank"].label.codes
     for name in ("bank", "shop"):
         for column, table in enumerate(found[name]):
-            codes = kept[name].with_label[0][:, column]
+            codes = kept[name].codes[:, column]
             assert np.array_equal(table.cells, pd.crosstab(codes, label).to_numpy())
-    own = kept["shop"].joint[0][:, 0]
+    own = kept["shop"].codes[:, 0]
     for name, columns in (("bank", [0, 2]), ("shop", [1])):
         for column, table in zip(columns, chosen[name]):
-            assert np.array_equal(table.cells, pd.crosstab(kept[name].joint[0][:, column], own).to_numpy())
+            assert np.array_equal(table.cells, pd.crosstab(kept[name].codes[:, column], own).to_numpy())
 
 
 def test_information_without_noise_is_mutual_information_less_its_bias():

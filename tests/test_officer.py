@@ -130,6 +130,19 @@ def test_a_partys_own_copy_says_who_opens_its_numbers_and_nothing_of_others(matc
     page = render_html(own.write())
     assert "Your data" in page
     assert "The data of" not in page
+    assert "fedsift audit JOB.toml --party" in page, "could it be guessed"
+
+
+def test_a_partys_own_copy_has_flags_and_calls_them_no_scores(matched):
+    fitted = fs.InformationValue(n_features=2).fit(matched)
+    whole = Report.read(summarize(fitted))
+    for party in whole.parties:
+        record = summarize(fitted, party=party)
+        for page in (render_html(record), render_text(record)):
+            assert "Scores go to who gets the result" in page
+            assert "Score of the method" not in page
+            assert "border between kept and left out" not in page
+            assert "How good this choice is was not measured" not in page
 
 
 def line(target, role, party, metric, value, guess, baseline, adds=False, found_nothing=False):
@@ -193,7 +206,8 @@ def test_a_run_says_label_rows_job_files_and_the_command_that_repeats_it(tmp_pat
     assert facts["origin"]["inputs"]["shop"] in page
     own = json.loads((tmp_path / "out" / "summary-shop.json").read_text())
     assert own["run"] | {"made": "", "job": "", "shared": 0} == {
-        "made": "", "label": "", "holders": ["bank"], "rows": {"shop": 50}, "shared": 0, "job": "", "inputs": {},
+        "made": "", "label": "", "holders": ["bank"], "rows": {"shop": 50}, "shared": 0, "job": "",
+            "inputs": {"shop": facts["origin"]["inputs"]["shop"]},
         "commands": [], "coordinator": "neutral", "submitter": "neutral",
     }  # fmt: skip
 

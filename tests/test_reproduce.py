@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from method_cases import NEEDS_TORCH, QUICK
+from method_cases import NEEDS_TORCH, QUICK, federation, selector
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import fedsift as fs
@@ -88,6 +89,17 @@ def test_what_is_no_run_is_refused_in_one_line(run):
         assert words in said.stderr
 
 
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in VERTICAL])
+def test_four_runs_of_a_method_over_rows_or_a_grid_are_equal(method):
+    """The others are in the next test, in four orders of rows; what FLARE gives is compared in test_flare."""
+    first, *others = (selector(method).fit(federation(method)) for _ in range(4))
+    for other in others:
+        scores = [fit.scores_["score"].to_numpy(dtype=float) for fit in (other, first)]
+        np.testing.assert_allclose(*scores, rtol=max(first.repeats_within, 1e-9), atol=1e-9)
+        assert first.selected_ == other.selected_
+        assert first.selection_.engineered == other.selection_.engineered
+
+
 @pytest.mark.parametrize("method", VERTICAL)
 def test_the_order_of_the_files_rows_changes_nothing(method):
     if method in NEEDS_TORCH:
@@ -98,6 +110,20 @@ def test_the_order_of_the_files_rows_changes_nothing(method):
         np.testing.assert_allclose(other.scores_["score"], first.scores_["score"], rtol=allowed, atol=1e-9)
         if allowed < 0.01:  # shares round: where scores may move, so may what stands at the border
             assert first.selected_ == other.selected_
+
+
+@pytest.mark.parametrize("method", ["information_value", "gini", "sffs", "muse"])
+def test_copies_tie_in_every_run_and_one_of_two_is_always_the_same(method):
+    """Bins are shuffled anew in each run: sums of fractions in another order would differ in the last digit."""
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(size=(300, 3)), columns=["a", "b", "c"])
+    y = (X["a"] + X["b"] + rng.normal(size=300) > 0).astype(int)
+    X = pd.concat([X, X.add_suffix("_copy")], axis=1)
+    chosen = METHODS[method](**({"preselect": False} if method == "muse" else {}), n_features=1)
+    fits = [clone(chosen).fit(fs.Federation.split(X, y, parties=2)) for _ in range(6)]
+    for fit in fits[1:]:
+        assert fit.selected_ == fits[0].selected_
+        pd.testing.assert_frame_equal(fit.scores_, fits[0].scores_, check_exact=True)
 
 
 def fitted(method: str, order: int) -> fs.Selector:

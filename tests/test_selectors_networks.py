@@ -10,8 +10,15 @@ import pytest
 from sklearn.base import clone
 
 import fedsift as fs
-from fedsift.models.splitnn.layers.choice import usual_epochs
+from fedsift.models.splitnn.layers.choice import grown_batch, refit_batch, usual_epochs
 
+#: As they come: jobs whose batches are larger than those of the network that only predicts.
+LARGE = {
+    "fedsdg": fs.FedSDG(penalty=0.003, epochs=8, refit_epochs=1, batch_size=128, width=4),
+    "less_vfl": fs.LessVFL(epochs=1, width=4),
+    "group_lasso": fs.GroupLasso(epochs=2, refit_epochs=1, width=4),
+    "vflfs": fs.VFLFS(n_features=3, epochs=2, pretrain_epochs=1, refit_epochs=1, width=4),
+}
 SHORT = {"batch_size": 64, "random_state": 0}
 SELECTORS = {
     "fedsdg": fs.FedSDG(penalties=(0.003,), epochs=12, refit_epochs=12, width=8, **SHORT),
@@ -66,3 +73,30 @@ def test_a_price_that_leaves_fewer_columns_than_asked_for_is_told():
 def test_a_training_of_no_said_length_is_shorter_where_rows_are_many():
     assert [usual_epochs(None, 30, rows, 128) for rows in (1000, 10_000, 45_000, 100_000, 10**6)] == [30, 30, 11, 5, 3]
     assert usual_epochs(40, 30, 10**6, 128) == 40
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_network_of_few_columns_takes_steps_of_64_rows(name):
+    """Plain steps learn by their number; sites take such batches although the job's are larger."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        selector = clone(LARGE[name]).fit(_federation(0))
+    assert selector.network_.batch_size == 64
+
+
+def test_steps_are_larger_where_columns_or_rows_are_many_and_never_larger_than_asked_for():
+    assert [refit_batch(None, 20, rows, 18) for rows in (500, 14_000, 15_000, 10**5, 10**6)] == [64, 64, 128, 128, 1024]
+    assert [refit_batch(256, 20, rows, 18) for rows in (500, 10**6)] == [64, 256]
+    assert refit_batch(256, 65, 500, 18) == 128
+    assert refit_batch(256, 20, 500, 600) == 128  # as long as it was said to be
+    assert refit_batch(32, 20, 500, 18) == 32
+
+
+def test_batches_that_nobody_chose_grow_with_a_very_large_table():
+    """So a training of 10^6 rows is as many round trips as one of 10^5; eight times as large is the end of it."""
+    assert [grown_batch(128, rows) for rows in (10**5, 2 * 10**5, 10**6, 10**8)] == [128, 256, 1024, 1024]
+    assert fs.FedSDG()._batch_size(10**5) == 128
+    assert fs.FedSDG()._batch_size(10**6) == 512
+    assert fs.FedSDG(batch_size=32)._batch_size(10**6) == 32
+    assert fs.VFLFS()._batch_size(10**6) == fs.GroupLasso()._batch_size(10**6) == 1024
+    assert fs.GroupLasso(protection="open")._batch_size(10**6) == 256

@@ -29,7 +29,7 @@ from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyErr
 from fedsift.models.splitnn.basis import RIDGE, Basis
 from fedsift.models.splitnn.layers import shared_answers, shared_network, sine
 from fedsift.models.splitnn.layers.shared_gates import SharedGates
-from fedsift.models.splitnn.layers.shared_parts import Rows, batch_order
+from fedsift.models.splitnn.layers.shared_parts import Part, Rows, batch_order
 from fedsift.models.splitnn.layers.shared_run import SharedRun
 from fedsift.models.splitnn.model import SplitNN, load_part
 
@@ -82,8 +82,8 @@ def uniform(array):
 
 
 KINDS = {
-    "party1": ["rows", "angles", "output", "half error"],  # the label holder
-    "party2": ["rows", "hidden angles", "short error", "gradients"],  # the helper
+    "party1": ["rows", "angles", "output", "short error", "gradients"],  # the label holder
+    "party2": ["rows", "angles", "output", "short error", "gradients"],  # the helper
     "party3": ["rows", "gradients", "half gradient"],  # another owner
 }
 
@@ -228,24 +228,60 @@ def test_nothing_is_opened_while_training_and_the_ledger_says_masked():
     with begun(fed) as net:
         net.train(1)
         with pytest.raises(OperationRefused, match="not opened"):
-            net.fed.ask(shared_answers.send_answer, to=net.helper, box=SealedBox(bytes(100)))
+            net.fed.ask(shared_answers.send_answer, to=net.helper, boxes={net.active: SealedBox(bytes(100))})
+
+
+@pytest.mark.parametrize("parties", [2, 4])
+def test_a_batch_is_four_rounds(parties):
+    """Round trips are most of a long training: nobody waits for what could be sent at the same time."""
+    fed = federation(*numbers(), parties=parties)
+    with begun(fed) as net:
+        dealer, order = net.hide(), batch_order(3, 0, 120)
+        before, learned = fed.ledger.rounds(), {name: {} for name in net.members}
+        for start in (0, 25, 50):
+            learned = net._batch(net.fed, dealer, net.factor, order, 0, start, learned)
+        assert fed.ledger.rounds() - before == 3 * 4
 
 
 def test_a_step_asked_twice_is_refused():
     fed = federation(*numbers())
     with begun(fed) as net:
         dealer = net.hide()
-        net._batch(net.fed, dealer, net.factor, batch_order(3, 0, 120), 0, 0, {net.helper: {}})
-        run, active = net.fed, net.active
-        angles = run.ask(shared_network.send_angles, to=net.members[:-1], epoch=0, start=25)
+        net._batch(net.fed, dealer, net.factor, batch_order(3, 0, 120), 0, 0, {n: {} for n in net.members})
+        run, computing = net.fed, [net.active, net.helper]
+        angles = run.ask(shared_network.send_angles, to=net.members, epoch=0, start=25)
         dealt = dealer.corrections(2, batch_order(3, 0, 120)[25:50], net.members, train=True)
-        given = {"epoch": 0, "start": 25, "boxes": angles, "dealt": dealt}
-        hidden = run.ask(shared_network.join_angles, to=active, **given)
-        run.ask(shared_network.send_output, to=net.helper, box=hidden)
-        with pytest.raises(SecurityError):
-            run.ask(shared_network.send_output, to=net.helper, box=hidden)
+        each = net._joined(angles, dealt)
+        sent = run.ask(shared_network.send_output, to=computing, each=each)
+        with pytest.raises(OperationRefused, match="joined once"):
+            run.ask(shared_network.send_output, to=net.helper, **each[net.helper])
         with pytest.raises(OperationRefused, match=r"one after the other|trained on before"):
-            run.ask(shared_network.join_angles, to=active, **given)
+            run.ask(shared_network.send_angles, to=net.active, epoch=0, start=25)
+        short = run.ask(shared_network.shorten_error, to=net.helper, box=sent[net.active])
+        with pytest.raises(SecurityError):
+            run.ask(shared_network.shorten_error, to=net.helper, box=sent[net.active])
+        run.ask(shared_network.shorten_error, to=net.active, box=sent[net.helper])
+        run.ask(shared_network.send_gradients, to=net.active, box=short)
+        with pytest.raises(SecurityError):
+            run.ask(shared_network.send_gradients, to=net.active, box=short)
+
+
+def test_angles_of_every_member_are_joined_and_a_third_owner_computes_nothing():
+    """A coordinator that left an owner's angles out would have the others computed on alone."""
+    fed = federation(*numbers(), parties=3)
+    with begun(fed) as net:
+        dealer = net.hide()
+        angles = net.fed.ask(shared_network.send_angles, to=net.members, epoch=0, start=0)
+        dealt = dealer.corrections(1, batch_order(3, 0, 120)[:25], net.members, train=True)
+        net._step = 1
+        each = net._joined(angles, dealt)
+        third = next(name for name in net.members if name not in (net.active, net.helper))
+        assert set(angles[third]) == {net.active, net.helper}
+        few = {name: box for name, box in each[net.helper]["boxes"].items() if name != third}
+        with pytest.raises(OperationRefused, match="every member"):
+            net.fed.ask(shared_network.send_output, to=net.helper, boxes=few)
+        with pytest.raises(OperationRefused, match="computes nothing"):
+            net.fed.ask(shared_network.send_output, to=third, boxes={net.active: angles[net.active][net.helper]})
 
 
 @pytest.mark.parametrize("bad", [np.zeros((3, 3), dtype=np.uint16), np.zeros((25, 6)), "angles"])
@@ -267,7 +303,7 @@ def test_predictions_survive_saving_and_another_session_and_new_rows(tmp_path):
     np.testing.assert_allclose(network.predict_proba(test), before, atol=CLOSE)
     network.save(tmp_path)
     for site in sites(fed).values():
-        site.keys.clear()
+        site.models.forget(network.model_)
     with pytest.raises(OperationRefused, match="no part"):
         network.predict(test)
     again = SplitNN.load(tmp_path, fed)
@@ -283,7 +319,7 @@ def test_a_kept_part_holds_no_row():
     fed = federation(*numbers())
     network = SplitNN(width=4, epochs=1).fit(fed)
     for site in sites(fed).values():
-        part = site.keys[shared_network.KEY.format(network.model_)]
+        part = site.models.part(network.model_, Part)
         assert all(kept.rows is None for kept in part.kept.values())
         assert not any(isinstance(v, Rows) for v in site.keys.values())
 
@@ -444,7 +480,7 @@ def test_batches_come_in_their_order_and_a_reading_of_gates_is_over_several():
         gates = SharedGates(net)
         gates.set({n: np.ones(count, dtype=bool) for n, count in gates.counts.items()})
         with pytest.raises(OperationRefused, match="one after the other"):
-            net.fed.ask(shared_network.send_angles, to=net.members[:-1], epoch=0, start=100)
+            net.fed.ask(shared_network.send_angles, to=net.members, epoch=0, start=100)
         net.every, net.pause = 3, gates.gradients
         with pytest.raises(OperationRefused, match="over 4 batches at least"):
             net.train(1)

@@ -11,9 +11,11 @@ import pytest
 from conftest import mixed_table
 
 import fedsift as fs
+from fedsift.core.identity import private_generator
 from fedsift.core.table import Table
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models.splitnn.gates import Gates, importance_to_mu, shrink_columns
+from fedsift.models.splitnn.halves import Halves
 from fedsift.models.splitnn.inputs import InputEncoder
 from fedsift.models.splitnn.model import SplitNN, load_part, register_model
 from fedsift.models.splitnn.networks import build_model, derived_seed, weights_of
@@ -41,16 +43,23 @@ def sites(fed):
     return fed._link.transport.sites
 
 
+def own_seed(site, seed):
+    """What ``secret_seed`` gives this site: the announced seed alone does not say it."""
+    return int(private_generator(site.secret, site.table, "split network", seed).integers(2**53))
+
+
 def one_process(X, y, fed, seed, epochs, batch, task):
     """The same network written as one module under one autograd graph: the oracle."""
     tables = {name: site.table for name, site in sites(fed).items()}
     inputs = [torch.from_numpy(InputEncoder.fit(t, t.columns).matrix(t)) for t in tables.values()]
     bottoms = [
-        build_model("dense", x.shape[1], 4, {"hidden": [8]}, derived_seed(seed, "bottom", name))
-        for name, x in zip(tables, inputs)
+        build_model("dense", x.shape[1], 4, {"hidden": [8]}, derived_seed(own_seed(site, seed), "bottom", name))
+        for (name, site), x in zip(sites(fed).items(), inputs)
     ]
     outputs = 1 if task == "regression" else int(y.max()) + 1
-    top = build_model("dense", 4 * len(bottoms), outputs, {"hidden": [5]}, derived_seed(seed, "top"))
+    holder = next(site for site in sites(fed).values() if site.table.label is not None)
+    top_seed = derived_seed(own_seed(holder, seed), "top")
+    top = build_model("dense", 4 * len(bottoms), outputs, {"hidden": [5]}, top_seed)
     parameters = [p for module in [*bottoms, top] for p in module.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=0.003)
     if task == "regression":
@@ -88,7 +97,7 @@ def test_split_training_drifts_from_the_same_network_in_one_process(task, partie
     np.testing.assert_allclose(story["score"], scores.reshape(5, -1).mean(axis=1), atol=1e-5)
     assert len(losses) >= 20
     for (name, site), oracle in zip(sites(fed).items(), bottoms):
-        kept = site.keys[f"model:{network.model_}/bottom"]
+        kept = site.models.part(network.model_, Halves).bottom
         for key, value in weights_of(kept.module).items():
             np.testing.assert_allclose(value, weights_of(oracle)[key], atol=1e-5, err_msg=f"{name} {key}")
 
@@ -98,8 +107,10 @@ def test_a_party_whose_weights_never_change():
     fed = fs.Federation.split(X, y, parties=3)
     network = small(epochs=1).fit(fed)
     for name, site in sites(fed).items():
-        kept = site.keys[f"model:{network.model_}/bottom"]
-        fresh = build_model("dense", len(kept.owner), 4, {"hidden": [8]}, derived_seed(3, "bottom", name))
+        kept = site.models.part(network.model_, Halves).bottom
+        fresh = build_model(
+            "dense", len(kept.owner), 4, {"hidden": [8]}, derived_seed(own_seed(site, 3), "bottom", name)
+        )
         for key, value in weights_of(kept.module).items():
             assert not np.array_equal(value, weights_of(fresh)[key]), (name, key)
 
@@ -190,7 +201,7 @@ def test_a_module_of_the_user_s_own():
     X, y = numbers()
     fed = fs.Federation.split(X, y, parties=2)
     network = small(bottom="leaky", bottom_options={"slope": 0.2}).fit(fed)
-    kept = sites(fed)["party2"].keys[f"model:{network.model_}/bottom"]
+    kept = sites(fed)["party2"].models.part(network.model_, Halves).bottom
     assert isinstance(kept.module[1], torch.nn.LeakyReLU)
     with pytest.raises(ParameterError, match="register_model"):
         small(bottom="unknown").fit(fed)
@@ -326,3 +337,26 @@ def test_importance_keeps_the_order_of_purity_and_its_range():
 def test_importing_fedsift_drags_torch_in():
     code = "import fedsift, fedsift.models.splitnn.model, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_first_weights_hang_on_the_secret_of_the_site_and_not_on_the_announced_seed():
+    X, y = numbers()
+    table = fs.Federation.split(X, y, parties=2)
+    kept = []
+    for secret in (b"1" * 32, b"1" * 32, b"2" * 32):
+        for site in sites(table).values():
+            site._secret = secret
+        network = small(epochs=1, learning_rate=1e-12).fit(table)
+        kept.append(
+            [
+                {key: value.copy() for key, value in weights_of(half.module).items()}
+                for halves in (site.models.part(network.model_, Halves) for site in sites(table).values())
+                for half in (halves.bottom, halves.top)
+                if half is not None
+            ]
+        )
+    assert len(kept[0]) == 3  # two parties' halves and the label holder's top
+    for first, again, other in zip(*kept):
+        for key, value in first.items():
+            np.testing.assert_array_equal(value, again[key])
+            assert "weight" not in key or not np.allclose(value, other[key]), key

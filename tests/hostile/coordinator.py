@@ -15,6 +15,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.identity import introduce
 from fedsift.core.job import Job
 from fedsift.core.message import decode, encode
+from fedsift.core.party import UNFORESEEN
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.mpc.psi import align
 from fedsift.site.policy import ALIGNMENT, DEFAULT_EXCEPTIONS, Policy
@@ -131,4 +132,5 @@ def refused(reply: dict[str, Any], says: str = "") -> None:
     """A typed refusal that says why, and nothing else."""
     assert set(reply) == {"error", "what"}, reply
     assert reply["error"] in TYPED, reply
+    assert not reply["what"].startswith(UNFORESEEN), reply
     assert says in reply["what"], reply["what"]

@@ -4,7 +4,8 @@
 
 A unit is one job and one seed. For requests: sites with the default rules (but for those that would end a run early)
 follow an honest coordinator up to a step drawn at random; there they get changed forms of the next request, hundreds
-of them, and the run ends. So every step of every method is reached, whatever a changed request did that was accepted.
+of them, each on the state that the honest run has left (``strikes.py``), and the run ends. So every
+step of every method is reached, whatever a changed request did that was accepted.
 Each gets a typed answer within two CPU-seconds and 64 MB; one that was refused before it ran leaves the site as it was,
 and one that failed while it ran is counted as asked and leaves what other steps remember (``memory``). For replies: an
 honest run is recorded, and its replies are played to the coordinator again and again, one of them changed. What it
@@ -24,57 +25,24 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
 
-from fedsift.core.message import decode
 from fedsift.core.party import UNFORESEEN, Site
 from fedsift.core.transports.base import Transport
 from fedsift.errors import FedsiftError
 from hostile.cases import CASES, MORE, fit, sites_of
-from hostile.coordinator import TYPED
-from hostile.mutants import Lying, OneByOne, Recorded, Untyped, limited, mutated, received
+from hostile.mutants import LONGEST_S, Lying, OneByOne, Recorded, Used, limited, mutated, received
+from hostile.strikes import ENOUGH, Tally, strike
 
 ALL = {**CASES, **MORE}
-ENOUGH = 5  # errors of a unit
 EACH = 200  # changed forms of one request
 LARGEST = {"requests": 4_000, "replies": 500}  # a unit: a site's or a coordinator's set-up is paid once for so many
 Unit = tuple[str, str, int, int]  # kind, case, seed, how many
-
-
-@dataclass
-class Tally:
-    """What came of the changed messages of a unit."""
-
-    sent: int = 0
-    accepted: int = 0
-    refused: int = 0
-    failed: int = 0  # typed, while running
-    slowest: float = 0.0
-    errors: list[str] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        for name in ("sent", "accepted", "refused", "failed"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.slowest = max(self.slowest, other.slowest)
-        self.errors += other.errors
+Result = tuple[str, str, Tally, float]  # kind, case, what came of it, CPU seconds
 
 
 class _Struck(Exception):
     """The step was attacked; the run is over."""
-
-
-def memory(site: Site) -> tuple[Any, ...]:
-    """What a site remembers between requests, down to what each step keeps; rows and numbers by identity."""
-    runs = {name: (run.job, Counter(run.asked), {s: a.round for s, a in run.answered.items()}, _kept(run.kept))
-            for name, run in site.runs.items()}  # fmt: skip
-    sessions = {name: _kept(state) for name, state in site.sessions.items()}
-    return runs, sessions, {name: id(view) for name, view in site.views.items()}, _kept(site.keys)
-
-
-def _kept(store: dict[Any, Any]) -> dict[Any, int]:
-    return {key: id(value) for key, value in store.items()}
 
 
 class Strike(OneByOne):
@@ -89,44 +57,11 @@ class Strike(OneByOne):
     def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
         self.turn += 1
         if self.turn == self.at:
-            try:
-                for name, data in requests.items():
-                    for _ in range(self.each):
-                        self._attack(self.sites[name], data)
-            except Untyped as error:  # kept here: the run's own ending may raise another
-                self.tally.errors.append(str(error))
+            for name, data in requests.items():
+                mutants = [mutated(data, self.rng) for _ in range(self.each)]
+                self.tally.add(strike(self.sites[name], data, mutants))
             raise _Struck
         return {name: self.sites[name].handle(data) for name, data in requests.items()}
-
-    def _attack(self, site: Site, data: bytes) -> None:
-        mutant, before = mutated(data, self.rng), memory(site)
-        operation, start = str(decode(data)["operation"]), time.process_time()
-        with limited(operation):
-            reply = decode(site.handle(mutant))
-        self.tally.slowest = max(self.tally.slowest, time.process_time() - start)
-        self.tally.sent += 1
-        if "ok" in reply:
-            self.tally.accepted += 1
-        elif reply["error"] not in TYPED or reply["what"].startswith(UNFORESEEN):
-            raise Untyped(f"{operation}: {reply} to {_arguments(mutant)}"[:1200])
-        elif memory(site) == before:
-            self.tally.refused += 1
-        else:
-            self._check_counted(site, before, operation)
-
-    def _check_counted(self, site: Site, before: tuple[Any, ...], operation: str) -> None:
-        """What has changed is that something was asked: an operation that failed while it ran."""
-        asked = sum((run[1] for run in memory(site)[0].values()), Counter())
-        told = sum((run[1] for run in before[0].values()), Counter())
-        if asked == told:
-            parts = [str(now)[:300] for now, then in zip(memory(site), before) if now != then]
-            raise Untyped(f"{operation}: refused before it ran, it has changed what the site remembers: {parts}")
-        self.tally.failed += 1
-
-
-def _arguments(data: bytes) -> Any:
-    request = decode(data)
-    return request.get("arguments", request) if isinstance(request, dict) else request
 
 
 class OneLie(OneByOne):
@@ -165,16 +100,17 @@ def strike_requests(name: str, seed: int, wanted: int, each: int = EACH) -> Tall
 
 
 def strike_replies(name: str, seed: int, wanted: int) -> Tally:
-    case, tally = ALL[name], Tally()
+    case, tally, start = ALL[name], Tally(), time.process_time()
     record = Recorded(sites_of(case))
     fit(case, record)
+    longest = LONGEST_S + (time.process_time() - start if case.live else 0.0)  # a live one is a whole run of both sides
     for number in range(-(-wanted // 10) if case.live else wanted):
-        start, rng = time.process_time(), random.Random(f"{name} {seed} {number}")
+        start, used, rng = time.process_time(), Used(), random.Random(f"{name} {seed} {number}")
         played: Transport = Lying(record.replies, rng)
         if case.live:
             played = OneLie(sites_of(case), rng.randint(1, len(record.replies)), rng)
         try:
-            with limited(name):
+            with limited(name, longest) as used:
                 if isinstance(played, Lying):
                     received(record, played)
                 fit(case, played)
@@ -189,16 +125,17 @@ def strike_replies(name: str, seed: int, wanted: int) -> Tally:
             break
         tally.sent += 1
         tally.slowest = max(tally.slowest, time.process_time() - start)
+        tally.largest = max(tally.largest, used.grown)
     return tally
 
 
 STRIKES = {"requests": strike_requests, "replies": strike_replies}
 
 
-def unit(kind: str, name: str, seed: int, wanted: int) -> tuple[str, str, Tally, float]:
+def unit(kind: str, name: str, seed: int, wanted: int) -> Result:
     """One unit, in a process of its own."""
     warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)  # what sites log about unforeseen errors is in the tally
+    logging.getLogger("fedsift").propagate = False  # what sites log about unforeseen errors is in the tally
     start = time.process_time()
     try:
         tally = STRIKES[kind](name, seed, wanted)
@@ -222,7 +159,7 @@ def main() -> None:
     seconds: Counter[tuple[str, str]] = Counter()
     start = time.monotonic()
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        waiting: set[Future[tuple[str, str, Tally, float]]] = set()
+        waiting: set[Future[Result]] = set()
         for each in units:
             waiting.add(pool.submit(unit, *each))
             if len(waiting) >= 2 * options.processes:
@@ -246,15 +183,14 @@ def _units(totals: dict[str, int], cases: list[str], seed: int) -> list[Unit]:
     return [unit for turn in zip_longest(*kinds) for unit in turn if unit is not None]
 
 
-def _take(
-    result: tuple[str, str, Tally, float], found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]]
-) -> None:
+def _take(result: Result, found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]]) -> None:
     kind, name, tally, spent = result
     found[kind, name].add(tally)
     seconds[kind, name] += spent  # type: ignore[assignment]
     for error in tally.errors:
         print(f"ERROR {kind} {error}", flush=True)
-    print(f"unit {kind} {name}: {tally.sent} sent, slowest {tally.slowest:.2f} s", flush=True)  # in case it is cut off
+    told = f"slowest {tally.slowest:.2f} s, largest {tally.largest >> 20} MB, {spent:.1f} CPU-s"
+    print(f"unit {kind} {name}: {tally.sent} sent, {told}", flush=True)  # in case it is cut off
 
 
 def _show(found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]], wall: float) -> None:
@@ -263,7 +199,8 @@ def _show(found: dict[tuple[str, str], Tally], seconds: Counter[tuple[str, str]]
         if tally.sent:
             print(
                 f"{kind:9}{name:22}{tally.sent:>8} sent {tally.refused:>8} refused {tally.failed:>7} failed, typed "
-                f"{tally.accepted:>7} accepted  slowest {tally.slowest:.2f} s  {tally.sent / seconds[kind, name]:.0f}/s"
+                f"{tally.accepted:>7} accepted  slowest {tally.slowest:.2f} s  largest "
+                f"{tally.largest >> 20} MB  {tally.sent / seconds[kind, name]:.0f}/s"
             )
     totals = {}
     for kind in STRIKES:

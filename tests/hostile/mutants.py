@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from fedsift.core.bundles import pack, unpack
 from fedsift.core.exchange import Exchange
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import find_operation
-from fedsift.core.party import Site
+from fedsift.core.party import UNFORESEEN, Site
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.errors import MessageError
 from hostile.coordinator import TYPED
@@ -38,16 +39,24 @@ ODD: list[Any] = [
 LONGEST_S = 2.0
 MOST_BYTES = 64 << 20
 _M_ARENA_MAX = -8
-_STATM = Path("/proc/self/statm")
+_STATM, _STATUS, _PEAK = (Path(f"/proc/self/{name}") for name in ("statm", "status", "clear_refs"))
 
 
 class Untyped(AssertionError):
     """A site answered with something unforeseen, or took too long."""
 
 
+@dataclass
+class Used:
+    """What a call took."""
+
+    grown: int = 0  # bytes that it made resident at most, where the system tells
+
+
 @contextmanager
-def limited(what: str) -> Iterator[None]:
+def limited(what: str, longest: float = LONGEST_S) -> Iterator[Used]:
     """No more than two seconds and 64 MB. Threads share one heap: one of their own would be 64 MB of addresses."""
+    used, resident = Used(), _resident(again=True)
     if sys.platform == "linux":
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -56,11 +65,21 @@ def limited(what: str) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, hard))
     start, clock = time.process_time(), time.perf_counter()
     try:
-        yield
+        yield used
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    if time.process_time() - start > LONGEST_S or time.perf_counter() - clock > 30 * LONGEST_S:
+        used.grown = _resident() - resident
+    if time.process_time() - start > longest or time.perf_counter() - clock > 30 * longest:
         raise Untyped(f"{what} took {time.process_time() - start:.1f} CPU seconds")
+
+
+def _resident(again: bool = False) -> int:
+    """The most bytes that this process has had resident; ``again``: counted from now on."""
+    if not _PEAK.exists():
+        return 0
+    if again:
+        _PEAK.write_text("5")
+    return next(int(line.split()[1]) << 10 for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
 
 
 class OneByOne(Transport):
@@ -81,6 +100,12 @@ class OneByOne(Transport):
     def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
         """The reply to each request; ``None`` for a party that is gone."""
         raise NotImplementedError
+
+
+def is_typed(reply: dict[str, Any]) -> bool:
+    """Refused by a check of its own. An error of Python that nobody foresaw is told as a refusal too (``UNFORESEEN``):
+    to the coordinator it is one, here it is a fault."""
+    return reply["error"] in TYPED and not str(reply["what"]).startswith(UNFORESEEN)
 
 
 class Mutating(Transport):
@@ -109,7 +134,7 @@ class Mutating(Transport):
         self.sent += 1
         if "ok" in reply:
             self.accepted += 1
-        elif reply["error"] not in TYPED:
+        elif not is_typed(reply):
             raise Untyped(f"{reply} to {decode(mutant)}"[:900])
 
 
@@ -122,8 +147,10 @@ class Recorded(OneByOne):
         self.sites = sites
         self.replies: list[dict[str, bytes]] = []
         self.asked: list[dict[str, str]] = []  # which operations they were
+        self.requests: dict[tuple[str, str], bytes] = {}  # the last of each operation to each party
 
     def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
+        self.requests |= {(str(decode(data)["operation"]), name): data for name, data in requests.items()}
         self.asked.append({name: str(decode(data)["operation"]) for name, data in requests.items()})
         self.replies.append({name: self.sites[name].handle(data) for name, data in requests.items()})
         return {**self.replies[-1]}

@@ -1,6 +1,7 @@
 """Changed requests and replies: a typed answer to each, within two seconds and 64 MB; an honest job runs afterwards.
 
-The short form; ``make fuzz`` is the long one (``hostile/fuzz.py``: 500,000 of each).
+The short form; ``make fuzz`` is the long one (``hostile/fuzz.py``: 500,000 of each; ``hostile/sweep.py``: each value of
+each message of every case).
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from fedsift.core.bundles import pack, unpack
 from fedsift.core.exchange import Piece
 from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode
+from fedsift.core.party import UNFORESEEN
 from fedsift.mpc.psi import align
-from hostile.coordinator import TYPED, Hostile
+from hostile.coordinator import Hostile
 from hostile.fuzz import CASES, strike_replies, strike_requests
-from hostile.mutants import Mutating, flipped, limited
+from hostile.mutants import Mutating, flipped, is_typed, limited
+from hostile.strikes import memory, strike
+from hostile.sweep import sweep_replies, sweep_requests
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of runs that are cut short
 
@@ -37,6 +41,44 @@ def test_every_lie_of_a_party_ends_in_a_typed_error_or_none(case):
     tally = strike_replies(case, seed=0, wanted=8)
     assert tally.errors == []
     assert tally.refused > 0
+
+
+QUICK = ("random", "lasso", "hyfdca", "fed_iife")
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_every_value_of_every_request_changed_in_every_way_gets_a_typed_answer(case):
+    tally = sweep_requests(case)
+    assert tally.errors == []
+    assert tally.refused > 1000
+    assert tally.accepted > 0
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_every_value_of_every_reply_changed_in_every_way_ends_in_a_typed_error_or_none(case):
+    tally = sweep_replies(case)
+    assert tally.errors == []
+    assert tally.refused > 500
+
+
+def test_a_changed_request_meets_the_site_as_the_honest_run_left_it():
+    """Whatever the ones before have done: else a step that may be asked once would be reached once."""
+    hostile = Hostile()
+    hostile.aligned()
+    job = hostile.of(fs.RandomFeatures(n_features=2))
+    session = hostile.begin(job)
+    hostile.send("bank", "core.share_names", session=session, job=job.hash)
+    before, request = memory(hostile.sites["bank"]), decode(hostile.last)
+    request["round"] += 1
+    tally = strike(hostile.sites["bank"], hostile.last, [encode(request)] * 3)
+    assert (tally.sent, tally.accepted) == (3, 3)
+    assert memory(hostile.sites["bank"]) == before
+
+
+def test_an_error_that_nobody_foresaw_is_a_fault_though_the_site_refuses():
+    assert is_typed({"error": "OperationRefused", "what": "no such view of the rows at this party"})
+    assert not is_typed({"error": "OperationRefused", "what": f"{UNFORESEEN} (KeyError; see its log)"})
+    assert not is_typed({"error": "OperationFailed", "what": "it raised MemoryError; see its log"})
 
 
 def test_an_honest_job_runs_at_sites_that_were_attacked():
@@ -63,4 +105,4 @@ def test_changed_bytes_at_the_door_of_a_site_get_a_typed_answer():
             answer = site.receive(flipped(rng.choice(honest), rng))
         if Piece.read(answer) is None:
             told = [decode(each) for each in unpack(answer)]
-            assert all("ok" in each or each["error"] in TYPED for each in told)
+            assert all("ok" in each or is_typed(each) for each in told)

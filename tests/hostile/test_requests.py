@@ -42,6 +42,8 @@ SHARE = "a share of numbers, not of rows"
 ONE_BINNING = "of the job's own, or of its range and merged from one binning: fitted_bins refuses others"
 ARGUED = {
     "f_test.masked_group_sums": VOUCHED, "f_test.open_group_sums": "sums and shapes as of f_test.open_class_sums",
+    "f_test.masked_bit_sums": VOUCHED, "f_test.open_bit_sums": "sums and shapes as of f_test.open_class_sums",
+    "f_test.masked_weighted_sums": VOUCHED, "f_test.open_weighted_sums": "sums and shapes as of f_test.open_class_sums",
     "core.draw_designed_rows": "whole parts of one assignment for all draws: ten by groups, twenty by time",
     "tables.masked_counts": VOUCHED, "f_test.masked_class_sums": VOUCHED, "muse.masked_tables": VOUCHED,
     "flafe.keep_target": VOUCHED, "boost.receive_gradients": VOUCHED + "; bins: " + ONE_BINNING,
@@ -55,7 +57,8 @@ ARGUED = {
     "boost.begin_tree": "sampled: whether the label holder draws rows, by itself",
     "boost.divide_nodes": "owners: who cuts each node, by place among the parties; who is asked is the job's parties",
     "boost.route_rows": "which rows are asked about in the open form, which shows left and right of every row",
-    "descent.gradient_shares": SHARE, "hyfdca.weigh_rows": SHARE, "scores.take_share": SHARE,
+    "descent.gradient_shares": SHARE, "descent.weigh_share": SHARE, "hyfdca.weigh_rows": SHARE,
+    "scores.take_share": SHARE,
     "align.keep_shared": "which of its ids all have, found by the coordinator; in which order is the parties' secret",
     "study.keep_rows": "validation: the job's own, or none where nothing is chosen by it",
     "core.define_view": "rows of a view: judged by min_rows, atoms and the journal, in order and each once",

@@ -19,8 +19,8 @@ from fedsift.models.fed_linear import local_steps
 from fedsift.models.splitnn.settings import TopSettings
 from fedsift.models.splitnn.training import start_top
 from fedsift.mpc.horizontal_study import (
-    DESIGN,
-    TRAIN,
+    Design,
+    TrainingRows,
     describe_rows,
     keep_rows,
     load_columns,
@@ -65,13 +65,13 @@ def test_which_rows_are_held_out_nobody_else_can_choose_or_recompute():
     fed, sites = hospitals()
     with fed.session(*fs.FedLinear(validation=0.2).announcement()) as run:
         study = open_study(SecureSum(run), run.ask(describe_rows, to=run.parties, task="auto"), 0.2)
-        first = {name: next(iter(site.sessions.values()))[TRAIN] for name, site in sites.items()}
+        first = {name: next(iter(site.sessions.values()))[TrainingRows].mask for name, site in sites.items()}
     assert (study.n_train, study.n_validation) == (960, 240)
     again, others = hospitals()
     others["north"]._secret = bytes(32)
     with again.session(*fs.FedLinear(validation=0.2).announcement()) as run:
         run.ask(keep_rows, to=run.parties, validation=0.2, **CLASSES)
-        second = {name: next(iter(site.sessions.values()))[TRAIN] for name, site in others.items()}
+        second = {name: next(iter(site.sessions.values()))[TrainingRows].mask for name, site in others.items()}
     assert (first["south"] == second["south"]).all(), "a site's own runs repeat"
     assert (first["north"] != second["north"]).any(), "and follow from its secret"
 
@@ -92,7 +92,7 @@ def test_seeds_choose_among_ten_parts_and_cut_no_smaller_ones():
         fed = Federation(InProcess(sites), list(sites), active=None, partition="horizontal")
         with fed.session(*fs.FedLinear(validation=0.2, random_state=seed).announcement()) as run:
             run.ask(keep_rows, to=run.parties, validation=0.2, **CLASSES)
-            masks.append(next(iter(sites["north"].sessions.values()))[TRAIN])
+            masks.append(next(iter(sites["north"].sessions.values()))[TrainingRows].mask)
     _, sizes = np.unique(np.array(masks).T, axis=0, return_counts=True)
     assert len({mask.tobytes() for mask in masks}) > 10
     assert sizes.min() >= 60
@@ -185,6 +185,6 @@ def test_weights_of_the_coordinator_s_choice_still_read_rows_of_horizontal_parti
             sums = total.sum(local_steps, (9,), weights=weights, rate=1.0, **told)
             found.append(1200 * weights[0, :, 1] - sums[:-1].reshape(4, 2)[:, 1])
         rows = [low[:3] - high[:3] for low, high in pairwise(found) if round(low[3] - high[3]) == 1]
-        known = np.vstack([next(iter(site.sessions.values()))[DESIGN] for site in sites.values()])
+        known = np.vstack([next(iter(site.sessions.values()))[Design].values for site in sites.values()])
     assert len(rows) >= 3
     assert all(np.abs(known - row).max(axis=1).min() < 0.1 for row in rows)

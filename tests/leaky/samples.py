@@ -7,6 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedsift.core.operation import ANY, operation
+from fedsift.mpc.column_scores import weighing
+from fedsift.select.filters.gini import GiniFilter
+from fedsift.select.filters.sffs import SFFS
 from fedsift.select.filters.woe import weights_of
 from fedsift.statistics.job import stability
 from fedsift.statistics.statistics import psi
@@ -119,3 +122,21 @@ def products_of_many_columns(fed):
     with fed.session("statistics", {"model": "logistic"}) as run:
         run.ask(open_logistic, to=run.active)
         run.ask(right_sides, to=run.active)
+
+
+def counts_of_any_weights(design):
+    """Weighted counts whatever the weights are: one row of another weight, or a very heavy one, too."""
+
+    def conversation(fed):
+        asked, weighing.check_weights = weighing.check_weights, lambda party, steps: None
+        try:
+            return GiniFilter(n_features=2).fit(fed.designed(design))
+        finally:
+            weighing.check_weights = asked
+
+    return conversation
+
+
+def half_of_the_groups_go_on():
+    """Pairs of columns, of which half go on: a bit a pair about the labels."""
+    return SFFS(n_features=2, screen=2, screen_share=0.5)

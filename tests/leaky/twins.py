@@ -21,6 +21,9 @@ from fedsift.core.design import Design
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
+from fedsift.models.vertical_additive import VerticalAdditive
+from fedsift.select.filters.sffs import SFFS
+from fedsift.select.knockoffs import Knockoffs
 from leaky import (
     boosting,
     coordinator,
@@ -218,6 +221,10 @@ MAKERS: dict[str, Callable[[], Recording]] = {
         coordinator.sums_in_the_clear(coordinator.open_counts, bins=5),
         fresh=graded(400, 800, seed=1),
     ),
+    "bits of columns": split(poisson, SFFS(n_features=4, screen="coarse"), fresh=poisson(1000, seed=1)),
+    "bits of few rows": split(
+        lambda: wide(60, 600), SFFS(n_features=4, screen="coarse", screen_share=0.01), fresh=wide(400, 600, seed=1)
+    ),
     "exact sums": split(lambda: noisy(160, 40), coordinator.exact_sums_of_cuts),
     "cuts": split(poisson, coordinator.cuts_in_the_clear(), fresh=poisson(1000, seed=1)),
     "joint tables": split(noisy, coordinator.lists_in_one_order, fresh=noisy(seed=1)),
@@ -235,6 +242,16 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "sides": split(noisy, samples.parted_at("shop.f6", [-0.7, 0.0, 0.7])),
     "weighted products": split(lambda: wide(60, 120), samples.products_of_many_columns, fresh=wide(400, 120, seed=1)),
     "shared bits": split(lambda: noisy(1000), measures.shares_under_one_mask),
+    "weighted counts": split(
+        lambda: noisy(400),
+        samples.counts_of_any_weights(Design(weight="bank.w")),
+        aside={"w": np.where(np.arange(400) == 7, 2.9, 1.0)},
+    ),
+    "descent": split(lambda: wide(60, 160), VerticalAdditive(bins=None, max_iter=1), fresh=wide(400, 160, seed=1)),
+    "pooled products": split(
+        lambda: wide(60, 60), Knockoffs(squares=False), partition="horizontal", fresh=wide(400, 60, seed=1)
+    ),
+    "groups that go on": split(lambda: wide(40, 480, strength=0.0), samples.half_of_the_groups_go_on()),
     "horizontal": split(
         lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
     ),
@@ -296,6 +313,8 @@ TWINS = {
     "class_sums_tell_members": Twin("class sums", "coordinator"),
     "label_counts_name_columns": Twin("counts", "coordinator"),
     "label_counts_tell_members": Twin("few counts", "coordinator"),
+    "bits_name_columns": Twin("bits of columns", "coordinator"),
+    "bits_tell_members": Twin("bits of few rows", "coordinator"),
     "cut_sizes_name_columns": Twin("cuts", "coordinator"),
     "cuts_followed_over_trees": Twin("cuts", "coordinator"),
     "cut_sums_give_records": Twin("exact sums", "coordinator"),
@@ -310,6 +329,11 @@ TWINS = {
     "moments_tell_members": Twin("many products", "coordinator"),
     "released_scores_tell_members": Twin("released scores", "coordinator"),
     "shared_bits_give_cells": Twin("shared bits", "bank"),
+    "weighted_counts_place_a_row": Twin("weighted counts", "coordinator"),
+    "gradients_tell_members": Twin("descent", "coordinator"),
+    "gradients_tell_labels": Twin("descent", "coordinator"),
+    "products_tell_members": Twin("pooled products", "coordinator"),
+    "groups_give_labels": Twin("groups that go on", "shop"),
     "weights_give_labels": Twin("evidence", "shop"),
     "fold_counts_give_labels": Twin("many sets", "coordinator"),
     "index_of_row_left_out": Twin("index less a row", "coordinator"),

@@ -153,7 +153,7 @@ def _batches(view: View, views: dict[str, np.ndarray]) -> dict[tuple[str, int], 
             continue
         if matches("hide_rows", message.operation):
             settings = message.content
-        begins = any(matches(name, message.operation) for name in ("send_angles", "join_angles"))
+        begins = matches("send_angles", message.operation)
         if begins and "batch_size" in settings and message.content["epoch"] is not None:
             steps[message.session] = step = steps.get(message.session, 0) + 1
             here = views[message.view]

@@ -13,6 +13,12 @@ from fedsift.mpc.column_scores.weighing import STEPS
 from fedsift.mpc.encrypted_histogram import RowLayout
 from fedsift.mpc.two_halves import join_halves
 
+#: What a party sends under masks, and what the label holder opens of it.
+OPENED = (
+    ("masked_counts", "open_counts"), ("masked_class_sums", "open_class_sums"), ("masked_bit_sums", "open_bit_sums"),
+    ("masked_weighted_sums", "open_weighted_sums"),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class OpenedSums:
@@ -40,7 +46,7 @@ def opened_sums(view: View) -> list[OpenedSums]:
             table = join_halves(masked.party, reply["seed"], halves, layouts, count, offset=offset).astype(np.float64)
             sizes = reply["sizes"] if counted else opened.content["sizes"]
             found.append(OpenedSums(masked.party, table, np.asarray(sizes), reply["bins"] if counted else None))
-    return [*found, *_weighted(view), *_columns_of_candidates(view)]
+    return [*found, *_weighted(view), *_weighted_columns(view), *_columns_of_candidates(view)]
 
 
 def _weighted(view: View) -> Iterator[OpenedSums]:
@@ -52,6 +58,31 @@ def _weighted(view: View) -> Iterator[OpenedSums]:
             table = join_halves(masked.party, reply["seed"], halves, layouts, int(reply["bins"].sum())) / STEPS
             counts = table.astype(np.float64)
             yield OpenedSums(masked.party, counts[:, :-1], counts.sum(axis=1), reply["bins"])
+
+
+def _weighted_columns(view: View) -> Iterator[OpenedSums]:
+    """Weighted sums of columns, of which every class is told; those of their squares come after them."""
+    for labels in view.replies("f_test.encrypt_weights"):
+        layouts = [RowLayout.read(layout, int(layout["rows"])) for layout in labels.content["layouts"]]
+        for masked, opened in _pairs(view, labels, OPENED[3:]):
+            reply, halves = masked.content, opened.content["halves"].get(masked.party, [])
+            count = len(reply["owner"])
+            table = join_halves(masked.party, reply["seed"], halves, layouts, 2 * count, offset=True)
+            sums = table[:count, :-1].astype(np.float64) / STEPS
+            yield OpenedSums(masked.party, sums, np.asarray(opened.content["sizes"]))
+
+
+def opened_bits(view: View) -> Iterator[OpenedSums]:
+    """Label counts of the rows above and below the mean of each column."""
+    for labels in view.replies("f_test.encrypt_for_bits"):
+        layouts = [RowLayout.read(layout, int(layout["rows"])) for layout in labels.content["layouts"]]
+        for masked, opened in _pairs(view, labels, OPENED[2:3]):
+            reply, halves = masked.content, opened.content["halves"].get(masked.party, [])
+            above, classes = reply["above"], opened.content["sizes"]
+            ones = join_halves(masked.party, reply["seed"], halves, layouts, len(above)).astype(np.float64)
+            both = np.stack([classes[:-1] - ones, ones], axis=1).reshape(2 * len(above), -1)
+            sizes = np.stack([classes.sum() - above, above], axis=1).ravel()
+            yield OpenedSums(masked.party, both, sizes, np.full(len(above), 2))
 
 
 def _columns_of_candidates(view: View) -> Iterator[OpenedSums]:
@@ -80,9 +111,11 @@ def _told(view: View) -> Iterator[OpenedSums]:
             yield OpenedSums(party, table["sums"][:, None].astype(np.float64), table["sizes"], table["bins"])
 
 
-def _pairs(view: View, labels: Message) -> Iterator[tuple[Message, Message]]:
+def _pairs(
+    view: View, labels: Message, kinds: tuple[tuple[str, str], ...] = OPENED[:2]
+) -> Iterator[tuple[Message, Message]]:
     """A party's masked reply and the label holder's opening of the same run."""
-    for first, second in (("masked_counts", "open_counts"), ("masked_class_sums", "open_class_sums")):
+    for first, second in kinds:
         opened = view.replies(second, labels.session)
         for masked in view.replies(first, labels.session) if opened else []:
             yield masked, opened[0]

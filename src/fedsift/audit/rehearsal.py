@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedsift.audit.apart import highest, jobs_apart
 from fedsift.audit.cast import Cast
 from fedsift.audit.coverage import MISSING, coverage
 from fedsift.audit.exposure import Exposure
@@ -107,20 +108,23 @@ def attack_all(
     seen: Recording, site: Site, beside: frozenset[str] = frozenset()
 ) -> tuple[list[Exposure], dict[str, str], tuple[str, ...]]:
     """Every attack that is after something of this site, on every view of its role; not those that read only the
-    operations of ``beside``, which were attacked elsewhere.
+    operations of ``beside``, which were attacked elsewhere. Of a run of several jobs on each of them, too.
 
     With the exposures come the attacks that broke down (and why), and those that are after a stand-in's data only.
     """
     everything = [
-        (view, each) for view in seen.views.values() for each in attacks_on(view.operations - beside, view.role)
+        (part.truth, view, each)
+        for part in (seen, *jobs_apart(seen))
+        for view in part.views.values()
+        for each in attacks_on(view.operations - beside, view.role)
     ]
-    pairs = [(view, each) for view, each in everything if concerns_site(view.role, view.name, each.target, site)]
-    run = {each.name for _, each in pairs}
-    skipped = tuple(sorted({each.name for _, each in everything} - run))
+    triples = [each for each in everything if concerns_site(each[1].role, each[1].name, each[2].target, site)]
+    run = {each.name for _, _, each in triples}
+    skipped = tuple(sorted({each.name for _, _, each in everything} - run))
     found, broken = [], {}
-    for view, each in Work().track(pairs, "attack"):
+    for truth, view, each in Work().track(triples, "attack"):
         try:
-            found.append(each.run(view, seen.truth))
+            found.append(each.run(view, truth))
         except (
             ArithmeticError,
             LookupError,
@@ -131,4 +135,5 @@ def attack_all(
             MemoryError,
         ) as error:
             broken[each.name] = f"{type(error).__name__}: {error}"
-    return found, broken, skipped
+    ran = {each.attack for each in found}  # on a job of several, though not on all of them in one
+    return highest(found), {name: why for name, why in broken.items() if name not in ran}, skipped

@@ -13,6 +13,7 @@ import typer
 
 from fedsift.cli import console
 from fedsift.core.encoding import source_of
+from fedsift.core.excel_file import copy_columns
 from fedsift.core.expressions import columns_of, parse
 from fedsift.core.files import write_atomic
 from fedsift.core.table import Table
@@ -25,7 +26,7 @@ from fedsift.select.selection import Selection
 
 def apply(
     selection: Annotated[Path, typer.Argument(help="selection.json or selection-PARTY.json.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="Your table: CSV, TSV, Parquet or Feather.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Your table: CSV, TSV, Excel, Parquet or Feather.", show_default=False)],
     party: Annotated[str | None, typer.Option(help="Whose columns, when the selection has several parties'.")] = None,
     id: Annotated[str | None, typer.Option(help="The id column, which is kept.", metavar="COLUMN")] = None,
     label: Annotated[str | None, typer.Option(help="The label column, which is kept.", metavar="COLUMN")] = None,
@@ -53,7 +54,7 @@ def apply(
         and not loaded.evidence
         and not any(source_of(column) for column in columns)
         and _ending(file) == _ending(target)
-        and _ending(file) in ("csv", "tsv", "parquet")
+        and _ending(file) in ("csv", "tsv", "parquet", "xlsx")
     ):
         rows = _copy(file, target, kept, whose, form.of_columns(()))
     else:
@@ -92,6 +93,10 @@ def _copy(file: Path, target: Path, kept: list[str], whose: str, form: FileForm)
         frame.write_parquet(data)
         write_atomic(target, data.getvalue())
         return frame.height
+    if _ending(file) == "xlsx":
+        sheet, rows = copy_columns(file, kept, f"table {whose!r} ({file.name})", form.sheet)
+        write_atomic(target, sheet)
+        return rows
     source = TextFile.open(file, f"table {whose!r} ({file.name})", form)
     records = source.rows()
     names = [name.strip() for name in next(records)[1]]

@@ -25,7 +25,7 @@ from fedsift.methods import METHODS
 from fedsift.report import Comparison
 from fedsift.report.record import Report, ScoredColumn
 from fedsift.report.summary import verdict
-from fedsift.report.words import recommended, too_good
+from fedsift.report.words import beyond_chance, recommended, the_same, too_good
 
 _SHOWN = 60  # columns of a file
 progress = follow  # the command line shows through this module
@@ -67,10 +67,10 @@ def show_run(run: Run) -> None:
         f"{run.fed.n_rows:,} {shared}, {len(run.tables)} parties"
     )
     show_scores([column for column in answer.scores if column.selected], title)
-    if warning := too_good(answer):
-        show(f"\n{warning}")
-    if why := recommended(report):
-        show(f"\n{why}")
+    tested = beyond_chance(report) if any(column.q is not None for column in answer.scores) else ""
+    for line in (too_good(answer), recommended(report), tested, the_same(answer)):
+        if line:
+            show(f"\n{line}")
     if answer.engineered:
         show("\nNew features, as formulas:")
         for formula in answer.engineered:
@@ -89,8 +89,13 @@ def show_run(run: Run) -> None:
 
 
 def show_scores(columns: Sequence[ScoredColumn], title: str) -> None:
+    """With the false-discovery rate where the method's test gives one."""
     rows = [[c.rank, c.party, c.feature, "" if c.score is None else f"{c.score:.4g}"] for c in columns]
-    table(rows, ["rank", "party", "column", "score"], right=["rank", "score"], title=title)
+    head = ["rank", "party", "column", "score"]
+    if any(c.q is not None for c in columns):
+        rows = [[*row, "" if c.q is None else f"{c.q:.2g}"] for row, c in zip(rows, columns)]
+        head.append("FDR")
+    table(rows, head, right=["rank", "score", "FDR"], title=title)
 
 
 def show_evaluation(evaluation: Evaluation) -> None:
@@ -231,6 +236,16 @@ class Described:
         )  # fmt: skip
 
 
+#: What the task is called where the design names an event.
+TIMES = "survival"
+
+
+def _told(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {each:g}" for name, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 @dataclass(frozen=True)
 class Checked:
     """A job that was looked at and not run."""
@@ -241,6 +256,7 @@ class Checked:
     partition: str
     task: str
     classes: int | None
+    design: dict[str, object]
     rows: int
     parties: dict[str, Described]
     leaks: str
@@ -264,7 +280,10 @@ def show_check(facts: Checked) -> None:
             show(f"warning: {name}: {warning}")
     shared = "rows are shared by all parties" if facts.partition == "vertical" else "rows over all parties"
     classes = f", {facts.classes} classes" if facts.classes else ""
-    show(f"{facts.rows:,} {shared}; {facts.task}{classes}")
+    words = "survival: times until an event" if facts.task == TIMES else facts.task
+    show(f"{facts.rows:,} {shared}; {words}{classes}")
+    if facts.design:
+        show(f"the design: {'; '.join(f'{part} {_told(value)}' for part, value in facts.design.items())}")
     show(f"method: {facts.method}({_arguments(facts.parameters)})")
     show(f"it gives away: {facts.leaks or 'see its page'}")
     if facts.names == "shared":

@@ -14,6 +14,23 @@ from fedsift.jobs import cost
 from fedsift.jobs.text import nearest
 from fedsift.methods import GROUPS, METHODS, OTHERS, Selector, group_of
 
+#: What analysts ask beside which columns to keep (docs/statistics.md, designs.md, encoders.md, job-file.md).
+TABLES = (
+    ("correlation", "Pearson's and Spearman's correlations, also across parties", "fedsift statistics JOB"),
+    ("vif", "how far each column is a mix of all others", "fedsift statistics JOB --what vif"),
+    ("significance", "p-values of a linear or logistic model", "fedsift statistics JOB --what significance"),
+    ("psi", "whether columns are spread alike in two samples or times", "fedsift statistics JOB --what psi"),
+    (
+        "weights of evidence",
+        "bins of a column in the place of its values",
+        'information_value, woe = "bins" or "monotone"',
+    ),
+    ("designs", "weights, persons, times, events, several labels", "[design] of a job"),
+    ("texts and dates", "months, ages, categories, hashes instead of an error", "[parties.NAME.encode] of a job"),
+    ("rules", "columns that go together, are always or never kept", "[rules] of a job"),
+    ("very wide tables", "10^5 columns and more", 'sffs, screen = "coarse"'),
+)
+
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method in full.", show_default=False)] = None,
@@ -33,6 +50,7 @@ def methods(
             if rows:
                 heads = ["name", "what it does", "costs", "what it gives away", "attacks read at most"]
                 console.table(rows, heads, title=group.capitalize())
+        console.table([list(row) for row in TABLES], ["name", "what it does", "how"], title="Beside the methods")
         console.show("\nCosts: all links, two parties, 10,000 rows, 100 columns, default settings, 30 ms apart "
                      "(docs/scale.md). Attacks: docs/exposure.md.\nfedsift methods NAME shows a method's parameters, "
                      "paper and parties.")  # fmt: skip

@@ -298,6 +298,7 @@ def _check_array(hint: object, value: object, limits: _Limits) -> None:
     if value.size > (limits.size or MAX_CELLS):
         raise _Wrong(f"has more than {limits.size or MAX_CELLS:,} cells")
     wanted = next((get_args(part)[0] for part in get_args(hint) if get_origin(part) is np.dtype), None)
+    wanted = get_origin(wanted) or wanted  # np.integer[Any]
     if isinstance(wanted, type) and not issubclass(value.dtype.type, wanted):
         raise _Wrong(f"must be an array of {wanted.__name__}, got {value.dtype}")
     if value.dtype.kind == "f" and limits.finite and not np.isfinite(value).all():

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 COLUMNS = ("group", "time", "weight", "event", "label")
 _HOLDER = ("weight", "event", "label")
 BALANCED = "balanced"
+EVERYBODY = "*."  # a column of this name at every party
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Design:
     group : whose row it is: the rows of one person stay in one fold.
     time : when it was, a number or a date: a model learns from earlier rows and is tested on later ones.
     gap : how much time lies between the two at least, in the unit of ``time``, days for a date.
-    weight : how much a row counts, a number above 0.
+    weight : how much a row counts, a number above 0. Where parties hold rows, ``"*.column"``: each party's own column.
     class_weight : ``"balanced"`` (classes count alike), or what a row of each class counts, by its name.
     event : whether it happened (1) or had not yet when the row was last seen (0); the label is how long that took.
     label : another column of the label holder in the place of its label.
@@ -76,6 +77,10 @@ class Design:
             given = getattr(self, name)
             if given is not None and (not isinstance(given, str) or "." not in given):
                 raise ParameterError(f'design: {name} is a column as "party.column"; got {given!r}')
+            if given is not None and given.startswith(EVERYBODY) and (name != "weight" or len(self.parts) > 1):
+                raise ParameterError(
+                    f"design: {name}={given!r}: only a weight is a column of every party, and nothing stands beside it"
+                )
         if isinstance(self.labels, str) or not all(isinstance(name, str) and "." in name for name in self.labels):
             raise ParameterError(f'design: labels is a list of columns as "party.column"; got {self.labels!r}')
         if self.labels and self.label is not None:
@@ -121,6 +126,11 @@ class Design:
         """The part that decides which rows are trained on, if any."""
         return "group" if self.group is not None else "time" if self.time is not None else None
 
+    @property
+    def of_rows(self) -> bool:
+        """Whether it is one that parties with rows may have: a weight, in a column of the same name at each of them."""
+        return self.weight is not None and self.weight.startswith(EVERYBODY) and self.parts == ("weight",)
+
     def holder(self, part: str, parties: Collection[str]) -> str:
         """The party whose column it is."""
         named = getattr(self, part)
@@ -132,11 +142,13 @@ class Design:
     def columns_of(self, party: str) -> list[str]:
         """The columns of this party that the design names."""
         named = [*(getattr(self, part) for part in COLUMNS if getattr(self, part) is not None), *self.labels]
-        own = [name.removeprefix(f"{party}.") for name in named if name.startswith(f"{party}.")]
+        own = [name.split(".", 1)[1] for name in named if name.startswith((f"{party}.", EVERYBODY))]
         return list(dict.fromkeys(own))
 
     def check(self, parties: Collection[str], active: str | None) -> None:
         """Every column is of a party, and of the label holder where it must be."""
+        if self.of_rows and active is None:
+            return
         for design in self.each().values():
             design.check(parties, active)
         for part in COLUMNS:
@@ -205,9 +217,9 @@ def design_of(party: Party) -> Design:
 def column_of(party: Party, part: str) -> NDArray[Any] | None:
     """The column that a part of the design names, one entry a row; ``None`` where none does or it is another's."""
     named = getattr(design_of(party), part)
-    if named is None or not named.startswith(f"{party.name}."):
+    if named is None or not named.startswith((f"{party.name}.", EVERYBODY)):
         return None
-    return _aside(party.name, party.table, named.removeprefix(f"{party.name}."), part)
+    return _aside(party.name, party.table, named.split(".", 1)[1], part)
 
 
 def _aside(party: str, table: Table, column: str, part: str) -> NDArray[Any]:
@@ -284,8 +296,9 @@ def check_here(party: Party) -> None:
             _aside(party.name, party.table, name.removeprefix(f"{party.name}."), "label")
     if design.time is not None:
         times_of(party)
-    if party.job.role_of(party.name) == "active":
+    if party.job.role_of(party.name) == "active" or design.of_rows:
         weights_of(party)
+    if party.job.role_of(party.name) == "active":
         event_of(party)
         class_weights_of(party)
 

@@ -7,6 +7,7 @@ because it would look like a missing value.
 from __future__ import annotations
 
 import datetime as dt
+import io
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,30 @@ def load_excel(path: Path, where: str, wanted: Wanted) -> Loaded:
     work = Settling(where, lambda row: f"row {row + 2} of the sheet", plain, wanted.label, wanted.form, False)
     frame = work.settle(pl.DataFrame([columns[name] for name in kept]))
     return Loaded(frame, where, work.locate, Written(f"Excel, sheet {sheet!r}", work.remarks, wanted.form))
+
+
+def copy_columns(path: Path, kept: list[str], where: str, wanted: str | None) -> tuple[bytes, int]:
+    """A new Excel file of these columns, every cell as it is (of a formula its value); and how many rows it has."""
+    import openpyxl
+
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    sheet = _sheet(book.sheetnames, where, wanted)
+    records = [list(row) for row in book[sheet].iter_rows()]
+    while records and all(cell.value is None for cell in records[-1]):
+        records.pop()
+    names = [str(cell.value if cell.value is not None else "").strip() for cell in records[0]]
+    places = [names.index(name) for name in kept]
+    new = openpyxl.Workbook()
+    new.active.title = sheet
+    for row, record in enumerate(records, 1):
+        for column, place in enumerate(places, 1):
+            cell = new.active.cell(row, column, record[place].value)
+            cell.number_format = record[place].number_format or "General"
+            if isinstance(cell.value, str):
+                cell.data_type = "s"  # a text that begins with = stays a text
+    data = io.BytesIO()
+    new.save(data)
+    return data.getvalue(), len(records) - 1
 
 
 def _sheet(names: list[str], where: str, wanted: str | None) -> str:

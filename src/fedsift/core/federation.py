@@ -20,7 +20,7 @@ from fedsift.core.design import Design
 from fedsift.core.encoding import Encoders
 from fedsift.core.exchange import Exchange
 from fedsift.core.files import plain
-from fedsift.core.job import NEUTRAL, Job
+from fedsift.core.job import NEUTRAL, PREDICTIONS, Job
 from fedsift.core.ledger import Ledger
 from fedsift.core.notebook import federation_html
 from fedsift.core.operation import Answering, Operation, R
@@ -87,6 +87,7 @@ class Federation(RowAccess):
         self._runners = (coordinator, dealer or coordinator, submitter or coordinator)
         self._job: Job | None = None
         self._design = Design()
+        self._purpose = ""
         self._view, self._session = "", ""
         self._facts = Facts()
 
@@ -177,7 +178,8 @@ class Federation(RowAccess):
         ``grid=(2, 3)`` makes 2 row blocks x 3 column blocks; every party has its rows' labels, or with
         ``label_party="columns1"`` those of that column block only.
         The rows of simulated vertical parties are in the same order by construction, so no ids are exchanged.
-        ``aside`` gives columns that are no features to the label holder, one value a row (``designed``).
+        ``aside`` gives columns that are no features to the label holder, or with their rows to parties that hold rows,
+        one value a row (``designed``).
         """
         sites, active = simulated_sites(
             X, y, parties=parties, partition=partition, how=how, duplicates=duplicates, random_state=random_state,
@@ -304,11 +306,21 @@ class Federation(RowAccess):
         other._session, other._job = "", None
         return other
 
+    def for_predictions(self) -> Federation:
+        """The same parties for predictions alone: every job says so, and sites answer nothing else of a model then.
+
+        Rows are matched anew under it (``fedsift.mpc.psi.align``). Few rows can be predicted so, where a site refuses
+        any other work on them (``min_rows``).
+        """
+        other = self.outside()
+        other._purpose = PREDICTIONS
+        return other
+
     def job(self, method: str, parameters: Mapping[str, object]) -> Job:
         """The contract of one method on this federation; ``parameters`` are plain values, defaults included."""
         return Job(
             method, plain(parameters), tuple(self.parties), self._active, tuple(self.label_parties), self.partition,
-            self._task, *self._runners, design=self._design.told(),
+            self._task, *self._runners, design=self._design.told(), purpose=self._purpose,
         )  # fmt: skip
 
     @property

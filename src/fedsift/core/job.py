@@ -30,7 +30,11 @@ from fedsift.version import VERSION
 
 NEUTRAL = "neutral"
 UNSAID = "unsaid"
+#: What a job may be for alone: scores of rows by a model that the parties have kept. A site that accepts it answers
+#: nothing else of the model, and may allow it on few rows (``site/few_rows.py``).
+PREDICTIONS = "predictions"
 _MAX_BYTES = 1 << 20
+_MAY_BE_LEFT_OUT = ("design", "purpose")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Job:
     coordinator, dealer, submitter : ``"neutral"`` or a party's name.
     version : of fedsift.
     design : how rows belong together and what they count (``core/design.py``); a job without one says nothing of it.
+    purpose : ``"predictions"`` where the job is for these alone, else empty, and nothing is said of it.
     """
 
     method: str
@@ -60,12 +65,15 @@ class Job:
     submitter: str = NEUTRAL
     version: str = VERSION
     design: Mapping[str, Any] = field(default_factory=dict)
+    purpose: str = ""
 
     def __post_init__(self) -> None:
         for what in ("coordinator", "dealer", "submitter"):
             if getattr(self, what) not in (NEUTRAL, *self.parties):
                 named = ", ".join(map(repr, self.parties))
                 raise ParameterError(f"{what} must be {NEUTRAL!r} or one of {named}; got {getattr(self, what)!r}")
+        if self.purpose not in ("", PREDICTIONS):
+            raise ParameterError(f"a job is for {PREDICTIONS!r} alone, or says nothing; got {self.purpose[:60]!r}")
 
     @property
     def random_state(self) -> Any:
@@ -98,7 +106,7 @@ class Job:
     @cached_property
     def canonical(self) -> bytes:
         """The same job has the same bytes everywhere."""
-        told = {name: value for name, value in asdict(self).items() if name != "design" or value}
+        told = {name: value for name, value in asdict(self).items() if name not in _MAY_BE_LEFT_OUT or value}
         return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
     @cached_property
@@ -124,7 +132,7 @@ class Job:
                 f"the job is of fedsift {str(told)[:20]!r} and this party runs {VERSION!r}: install the same "
                 f"everywhere (pip install fedsift=={VERSION})"
             )
-        fields.setdefault("design", {})
+        fields = {"design": {}, "purpose": "", **fields}
         if set(fields) != set(cls.__dataclass_fields__):
             raise refused(f"a job has {', '.join(cls.__dataclass_fields__)}")
         if not _well_formed(fields):
@@ -142,7 +150,7 @@ class Job:
 
 
 def _well_formed(fields: Mapping[str, object]) -> bool:
-    texts = ("method", "partition", "task", "coordinator", "dealer", "submitter", "version")
+    texts = ("method", "partition", "task", "coordinator", "dealer", "submitter", "version", "purpose")
     parties, labels = fields["parties"], fields["label_parties"]
     return (
         all(isinstance(fields[name], str) for name in texts)

@@ -59,6 +59,13 @@ def is_amount(values: np.ndarray) -> bool:
     return bool((distinct != np.round(distinct)).any()) or len(distinct) > _CLASSES_AT_MOST
 
 
+def amounts(label: np.ndarray, party: str) -> NDArray[np.float64]:
+    """A label column as what a regression learns."""
+    if label.dtype.kind not in "iufb":
+        raise DataError(f"party {party!r}: the label is text, so it cannot be a regression target")
+    return np.asarray(label.astype(np.float64))
+
+
 def read_labels(raw: np.ndarray | None, party: str, classes: int = 5, task: str = "auto") -> Labels:
     """Class codes or numbers from a raw label column."""
     if raw is None:

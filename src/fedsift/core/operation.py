@@ -250,7 +250,7 @@ def find_operation(id: str, party: str) -> Operation:
 
 @dataclass(frozen=True)
 class Array:
-    """A NumPy array of a kind (``f`` float, ``i`` integer, ``b`` boolean) and number (or numbers) of dimensions.
+    """A NumPy array of a kind (``f`` float, ``i`` integer, ``b`` boolean, ``u`` bytes) and number (or numbers) of axes.
 
     Examples
     --------
@@ -312,8 +312,7 @@ def check_reply(spec: object, value: object, party: str, operation: str) -> None
     """Raise ``ReplyError`` unless ``value`` has the declared shape.
 
     A spec is ``None``, a type, ``Array(...)``, ``Whole(...)``, a dictionary of specs (exactly these keys),
-    ``ByName(...)``, a list with one spec (any number of such items), a tuple of types (one of them), a ``@message`` or
-    ``ANY``.
+    ``ByName(...)``, a list with one spec (any number), ``(spec, type(None))``, types, a ``@message`` or ``ANY``.
     """
 
     def wrong(what: str) -> ReplyError:
@@ -327,6 +326,8 @@ def _walk(spec: Any, value: Any, where: str, wrong: Callable[[str], ReplyError])
         return
     if isinstance(spec, (dict, list, ByName)):
         _walk_inside(spec, value, where, wrong)
+    elif isinstance(spec, tuple) and type(None) in spec:
+        _walk(None if value is None else spec[0], value, where, wrong)
     elif spec is None:
         if value is not None:
             raise wrong(f"{where} should be empty")
@@ -386,14 +387,14 @@ def _by_name(value: Any, party: str, operation: str) -> Any:
 
 
 def _check_array(spec: Array, value: object, where: str, wrong: Callable[[str], ReplyError]) -> None:
-    kinds = {"f": "f", "i": "iu", "b": "b"}.get(spec.kind)
-    if kinds is None:
-        raise ParameterError(f"an Array spec has kind 'f', 'i' or 'b', got {spec.kind!r}")
+    if spec.kind not in "fibu":
+        raise ParameterError(f"an Array spec has kind f, i, b or u, got {spec.kind!r}")
+    kinds = "iu" if spec.kind == "i" else spec.kind
     allowed = spec.ndim if isinstance(spec.ndim, tuple) else (spec.ndim,)
     told = f"should be a {spec.kind!r} array with {' or '.join(map(str, allowed))} dimensions"
     if not isinstance(value, np.ndarray):
         raise wrong(f"{where} {told}, got {type(value).__name__}")
-    if value.dtype.kind not in kinds or value.ndim not in allowed:
+    if value.dtype.kind not in kinds or (kinds == "u" and value.dtype != np.uint8) or value.ndim not in allowed:
         raise wrong(f"{where} {told}, got {value.dtype} array with {value.ndim} dimensions")
     if spec.kind == "f" and spec.finite and not np.isfinite(value).all():
         raise wrong(f"{where} holds values that are not finite")

@@ -30,7 +30,7 @@ from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.state import ModelStore
+from fedsift.core.state import ModelStore, undo
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
@@ -112,7 +112,7 @@ class Site:
             return encode({"error": "OperationFailed", "what": what})
 
     def _answer(self, marked: Operation, request: Request, came: Came) -> bytes:
-        """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""
+        """Judge, run, remember. One that is refused before it runs changes nothing; one that fails counts as asked."""
         session, round = request.session, request.round
         run = self.runs.get(run_of(session)) or Run()
         run.check_job(request.job, self.name, marked.short_name)
@@ -128,18 +128,26 @@ class Site:
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
+        before = dict(party.state)
         try:
-            value = plain_message(marked.function(party, **marked.built(request.arguments)))
-        except Exception as error:
-            if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
-                self._failed(marked, request)
+            value = self._run(marked, request, party)
+            self._after(marked, request, value)
+        except Exception:
+            undo(party.state, before)
             raise
-        self._after(marked, request, value)
         reply = encode({"ok": value})
         self._answered(marked, request, came.size, len(reply))
         if session:
             run.keep_reply(session, round, came.digest, reply)
         return reply
+
+    def _run(self, marked: Operation, request: Request, party: Party) -> Any:
+        try:
+            return plain_message(marked.function(party, **marked.built(request.arguments)))
+        except Exception as error:
+            if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
+                self._failed(marked, request)
+            raise
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
     def _before(self, marked: Operation, request: Request) -> None:

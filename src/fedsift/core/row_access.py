@@ -147,8 +147,11 @@ class RowAccess:
         fed = cast("Federation", self)
         if not isinstance(design, Design):
             raise ParameterError(f"designed takes a Design, got {type(design).__name__}")
-        if design.parts and fed.partition != "vertical":
-            raise ParameterError(f"a design is for vertical parties; these are {fed.partition}")
+        if design.parts and fed.partition != "vertical" and not (design.of_rows and fed.partition == "horizontal"):
+            raise ParameterError(
+                f"a design is for vertical parties; these are {fed.partition}. Horizontal ones may have a weight "
+                'alone, each party its own column: weight="*.column"'
+            )
         design.check(fed.parties, fed._active)
         other = fed.outside()
         other._design, other._facts = design, Facts()

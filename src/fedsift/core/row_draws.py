@@ -38,7 +38,7 @@ Sides = NDArray[np.int64]
     "core.draw_rows",
     discloses="pseudonymous",
     about="which row positions are for training (classes alike in both parts when stratified)",
-    reply={"train": np.ndarray, "test": np.ndarray},
+    reply={"train": Array("i"), "test": Array("i")},
     role="active",
     concerns="labels",
     times=1,

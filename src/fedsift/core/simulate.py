@@ -104,8 +104,8 @@ def simulated_sites(
     label = pd.Series(np.asarray(y), name="label") if not isinstance(y, pd.Series) else y.reset_index(drop=True)
     if len(frame) != len(label):
         raise DataError(f"X has {len(frame)} rows and y has {len(label)}")
-    if aside and partition != "vertical":
-        raise ParameterError(f"aside is for vertical parties; these are {partition}")
+    if aside and partition == "hybrid":
+        raise ParameterError("aside is for vertical or horizontal parties; these are hybrid")
     names = [f"party{i + 1}" for i in range(parties)] if isinstance(parties, int) else list(parties)
     if partition == "hybrid":
         rows, columns = grid or (2, max(1, len(names) // 2))
@@ -117,7 +117,14 @@ def simulated_sites(
         groups = splits.row_groups(
             len(frame), len(names), how=how, y=label.to_numpy(), X=numbers, random_state=random_state
         )
-        return {n: _site(n, frame.iloc[g], label.iloc[g]) for n, g in zip(names, groups)}, None
+        told = {column: np.asarray(values) for column, values in (aside or {}).items()}
+        odd = next((column for column, values in told.items() if len(values) != len(frame)), None)
+        if odd is not None:
+            raise DataError(f"the column {odd!r} to set aside has {len(told[odd])} rows, and X has {len(frame)}")
+        return {
+            n: _site(n, frame.iloc[g], label.iloc[g], {column: values[g] for column, values in told.items()})
+            for n, g in zip(names, groups)
+        }, None
     if label_party is not None and label_party not in names:
         raise ParameterError(f"label_party is {label_party!r}, but the parties are {', '.join(names)}")
     active = label_party or names[0]

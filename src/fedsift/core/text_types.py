@@ -343,7 +343,9 @@ class Settling:
         if count < filled:
             if count > 0 and filled <= 2 * count and name != self.label:
                 odd = (column.is_not_null() & ~dated.like.fill_null(False)).arg_max() or 0
-                raise self._mixed(name, f"mixes dates and text: {count} of its {filled} values are dates", odd)
+                short = bool(column.str.contains(_SHORT_YEAR)[odd])  # leave nobody to look for what is wrong with it
+                why = "not (its year has two digits, which may mean two centuries: write four)" if short else "not"
+                raise self._mixed(name, f"mixes dates and text: {count} of its {filled} values are dates", odd, why)
             return column
         if dated.problem:
             asked = "" if "four" in dated.problem else self._how(name, '"day first"')  # short years are not read

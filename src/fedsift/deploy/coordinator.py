@@ -7,10 +7,12 @@ submitted and nothing else; a file name in it (a checkpoint) is never used as a 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -26,6 +28,7 @@ from nvflare.widgets.info_collector import InfoCollector
 from fedsift.core.approval import plan
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain, write_atomic
+from fedsift.core.job import PREDICTIONS
 from fedsift.core.ledger import Ledger
 from fedsift.core.progress import watching
 from fedsift.core.progress_bar import Shown
@@ -53,6 +56,7 @@ from fedsift.statistics.statistics import computed
 LEDGER = "ledger.csv"  # of a job without a result
 #: What a submitter may set of a valuation. The sites refuse any other value of the rest.
 VALUED = ("folds", "null", "bins", "metric", "digits", "random_state")
+_LAST_WORDS = 30.0  # seconds for the other parties to hear who is gone, before FLARE ends the job
 CHECKPOINT = "FEDSIFT_CHECKPOINTS"  # where this server keeps what an interrupted search goes on from
 
 
@@ -73,10 +77,13 @@ class Coordinator(FLComponent):  # type: ignore[misc]
         self.lost: set[str] = set()
         self.stopped: set[str] = set()
         self.standing: Standing | None = None
+        self._said = threading.Event()  # every party that can hear has heard how the job ended
+        self._said.set()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.CLIENT_DISCONNECTED:
             self.lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
+            self._said.wait(_LAST_WORDS)  # once this returns FLARE ends the job, and nobody hears anything more
         elif event_type == InfoCollector.EVENT_TYPE_GET_STATS and self.standing is not None:
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).add_info(STANDING, self.standing.told())
 
@@ -95,7 +102,11 @@ class Coordinator(FLComponent):  # type: ignore[misc]
         content = read_job(Path(collab.workspace.get_app_config_dir(collab.fl_ctx.get_job_id())))
         calls = {client.name: _caller(client) for client in collab.clients}
         self.standing = Standing(folder)
-        run_job(content, Flare(calls, context.is_aborted, self.lost, self.stopped), folder, self.standing)
+        self._said.clear()
+        try:
+            run_job(content, Flare(calls, context.is_aborted, self.lost, self.stopped), folder, self.standing)
+        finally:
+            self._said.set()
 
 
 def _caller(client: Any) -> Callable[[bytes, float], Any]:
@@ -111,8 +122,9 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
     try:
         job = _job(content)
         fed = _federation(job, transport)
+        fed = fed.for_predictions() if content.get("purpose") == PREDICTIONS else fed
         plan(fed, read_submitted(content)[1])
-        checkpoint, resume = _checkpoint(job, folder), content.get("resume") is True
+        checkpoint, resume = _checkpoint(content, folder), content.get("resume") is True
         earlier = checkpoint.with_suffix(".ledger.csv")
         if resume and earlier.exists():
             fed.ledger.take_up(Ledger.read(earlier).entries)
@@ -137,7 +149,7 @@ def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: S
                      what=what, party=getattr(error, "party", None), operation=getattr(error, "operation", None),
                      detail=getattr(error, "what", None) if known else None)  # fmt: skip
         if fed is not None:
-            _tell(fed, what)
+            _tell(fed, what, {getattr(error, "party", None), *transport.lost})
         raise
 
 
@@ -267,9 +279,10 @@ def _train(job: Job, fed: Federation, folder: Path) -> None:
 
 
 def _sizes(job: Job, fed: Federation) -> dict[str, Any]:
-    """The coordinator has no tables, only what it was told of them."""
+    """The coordinator has no tables, only what it was told of them: of all rows, not of those that are shared."""
     names, parties = fed.column_names(), job.settings.parties
-    return {name: Sizes(size.rows, parties[name].label, names[name]) for name, size in fed.sizes().items()}
+    whole = fed.named_view("").sizes()
+    return {name: Sizes(size.rows, parties[name].label, names[name]) for name, size in whole.items()}
 
 
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:
@@ -304,10 +317,15 @@ def _keep_checkpoint(selector: Selector, file: Path) -> None:
     selector._select = with_checkpoint  # type: ignore[method-assign]
 
 
-def _checkpoint(job: Job, folder: Path) -> Path:
-    """Where this server keeps the job's checkpoint: by the job's name, in a folder that the server chose."""
+def _checkpoint(content: Mapping[str, object], folder: Path) -> Path:
+    """Where this server keeps the job's checkpoint: by the job's hash, in a folder that the server chose.
+
+    Many jobs have the same name (job.toml), and another job's search is nothing to go on from.
+    """
     given = os.environ.get(CHECKPOINT)
-    return (Path(given) if given else folder.parent / "fedsift-checkpoints") / f"{job.path.stem}.json"
+    told = json.dumps({**content, "resume": None}, sort_keys=True)
+    name = hashlib.sha256(told.encode()).hexdigest()[:32]
+    return (Path(given) if given else folder.parent / "fedsift-checkpoints") / f"{name}.json"
 
 
 def _deliver(run: runs.Run) -> None:
@@ -323,9 +341,9 @@ def _deliver(run: runs.Run) -> None:
         run.fed.ask(keep_result, to=run.fed.parties, each=each)
 
 
-def _tell(fed: Federation, why: str) -> None:
-    """One by one: a party that is gone must not keep the others from hearing."""
-    for name in fed.parties:
+def _tell(fed: Federation, why: str, silent: Collection[str | None]) -> None:
+    """One by one, ``silent`` parties last: one that is gone must not keep the others from hearing in time."""
+    for name in sorted(fed.parties, key=lambda name: name in silent):
         with suppress(FedsiftError, Aborted):
             fed.ask(keep_failure, to=name, why=why, timeout=10.0)
 

@@ -18,6 +18,7 @@ from typing import Any
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
+from fedsift.core.job import PREDICTIONS
 from fedsift.deploy.flare_job import FORMAT, VERSION, public_job
 from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.jobs import runs, training
@@ -56,13 +57,19 @@ def predict_content(folder: Path) -> dict[str, Any]:
         "evaluate": None, "federation": {**FederationSection().model_dump(), "task": card.task, "min_overlap": 1},
         "parties": parties, "work": PREDICT, "known": known, "resume": False,
         "columns": {party: facts.columns for party, facts in card.data.items()},
+        "purpose": PREDICTIONS if predicts_each(kind, made.get_params()) else "",
     }  # fmt: skip
 
 
 def explain_content(folder: Path, repeats: int, by: Sequence[str]) -> dict[str, Any]:
     """What is submitted to explain: the same, and what is asked of the model."""
     asked = {"repeats": repeats, "by": list(by)}
-    return {**predict_content(folder), "name": EXPLAIN, "work": EXPLAIN, "asked": asked}
+    return {**predict_content(folder), "name": EXPLAIN, "work": EXPLAIN, "asked": asked, "purpose": ""}
+
+
+def predicts_each(kind: type[FederatedModel], parameters: Mapping[str, Any]) -> bool:
+    """Whether a job may be for this model's predictions alone, and so be about few rows."""
+    return bool(kind.predicting) and parameters.get("protection") not in ("open", "lattice")
 
 
 def model_class(name: str) -> type[FederatedModel]:

@@ -29,6 +29,8 @@ log = logging.getLogger("fedsift.core.party")
 
 #: The end of a job: known at a party because this module names them (nothing is imported because a message says so).
 DELIVERED = (delivery.keep_result, delivery.keep_end, delivery.keep_failure)
+#: FLARE ends a job at once when a process of it has died: then nobody could tell this site why.
+_CUT = "the job was ended before there was a result; whoever submitted it hears why"
 
 
 class PartyApp:
@@ -107,7 +109,7 @@ class PartyApp:
         if self._attendant is not None:
             self._attendant.end()
         if self._folder is not None and read_status(self._folder).get("state") == RUNNING:
-            why = str(self._problem) if self._problem is not None else "the job was ended before there was a result"
+            why = str(self._problem) if self._problem is not None else _CUT
             write_status(self._folder, ENDED, why=why)
 
 

@@ -32,7 +32,7 @@ def leaving(job: Job, party: str) -> list[Leaving]:
     found = [
         Leaving(marked.id, marked.about, marked.discloses, marked.opened.partition(":")[2].strip(), marked.opened_form,
                 _readers(marked, job, party))
-        for marked in listed(job.method)
+        for marked in listed(job.method, job.purpose)
         if marked.role in ("any", role) and marked.about != ACKNOWLEDGEMENT and marked.discloses != "control"
     ]  # fmt: skip
     order = ["plain", "pseudonymous", "aggregate", "masked", "ciphertext", "control"]

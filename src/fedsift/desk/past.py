@@ -50,7 +50,7 @@ def ran_in(folder: Path, party: str) -> Iterator[PastJob]:
     for file in gate.remembered(folder):
         with suppress(OSError, OperationRefused):
             job = Job.read(file.read_bytes(), party, any_version=True)
-            own = {marked.id for marked in listed(job.method)}
+            own = {marked.id for marked in listed(job.method, job.purpose)}
             yield PastJob(job, tuple(marked for marked in answered if marked.id in own))
 
 

@@ -30,7 +30,9 @@ def job_names() -> list[str]:
     return sorted({*METHODS, *MODELS, *WORK})
 
 
-def listed(name: str) -> tuple[Operation, ...]:
-    """The operations that a job of this name may ask for."""
+def listed(name: str, purpose: str = "") -> tuple[Operation, ...]:
+    """The operations that a job of this name may ask for; one for predictions alone, of what is no model, none."""
     found = find_job(name)
+    if purpose:
+        return found.predicting if found is not None and issubclass(found, FederatedModel) else ()
     return () if found is None else found.operations

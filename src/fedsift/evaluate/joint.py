@@ -126,27 +126,19 @@ def evaluate_jointly(
     methods = {name: facts_of(selector) for name, selector in named.items()}
     result = Evaluation([], chosen, methods, settings, sum(columns.values()))
     record = f"evaluation-{secrets.token_hex(8)}"
-    at_once = room_for(whole)
+
+    def turn(repeat: int, fold: int) -> _Turn:
+        train, test = splits[repeat][fold]
+        fresh = make_joint_model(model, task, random_state)
+        return _Turn(train, test, record, chosen, fresh, repeat, fold, unseen, next_column)
+
     figures: dict[str, list[dict[str, float]]] = {}
     for repeat in fed.track(range(repeats), "repeat"):
-        turns = [
-            _Turn(
-                train,
-                test,
-                record,
-                chosen,
-                make_joint_model(model, task, random_state),
-                repeat,
-                fold,
-                unseen,
-                next_column,
-            )
-            for fold, (train, test) in enumerate(splits[repeat])
-        ]
-        told = [partial(turn.whole, named, columns if nulls else None, random_state) for turn in turns]
-        for turn, rows_of_turn in zip(turns, in_step(fed, told, "fold", at_once)):
+        turns = [turn(repeat, fold) for fold in range(len(splits[repeat]))]
+        told = [partial(each.whole, named, columns if nulls else None, random_state) for each in turns]
+        for each, rows_of_turn in zip(turns, in_step(fed, told, "fold", room_for(whole))):
             result.rows += rows_of_turn
-            for name, found in turn.figures.items():
+            for name, found in each.figures.items():
                 figures.setdefault(name, []).append(found)
     if unseen:
         share = 1.0 / job.folds if job.train is None else 1.0 - job.train

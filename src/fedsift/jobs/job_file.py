@@ -294,9 +294,7 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
     if settings.rules is not None:
         settings.rules.check(source, parties)
     if settings.design is not None:
-        if partition != "vertical":
-            raise source.error(("design",), f"a design is for vertical parties; these are {partition}")
-        settings.design.check(source, parties, labels[0])
+        settings.design.check(source, parties, partition, labels)
     for role in ("coordinator", "dealer", "submitter"):
         runner = getattr(settings.federation, role)
         if runner not in (None, NEUTRAL, *parties):

@@ -12,7 +12,8 @@ LogisticRegression. More local steps save rounds and bias the result where parti
 The loss is the mean over rows of (y - f)^2 / 2 or of the cross-entropy, plus penalty / 2 * |w|^2 without the
 intercept. scikit-learn's alpha is penalty * n, its C is 1 / (penalty * n).
 
-``FedLinear`` is the model for users; HyFDCA for column-partitioned tables has its own place in this package.
+With a weight (each party's own column, ``"*.column"``) means are weighted, and n is the sum of all weights: that and
+weighted sums over all parties are what is opened. ``FedLinear`` is the model for users.
 """
 
 from __future__ import annotations
@@ -33,17 +34,16 @@ from fedsift.models import parts
 from fedsift.models.base import FederatedModel
 from fedsift.models.predicted import Predicted
 from fedsift.mpc import horizontal_study as study_room
+from fedsift.mpc.column_scores.weighing import own_weights
 from fedsift.mpc.horizontal_study import (
-    DESIGN,
-    TARGET,
-    TRAIN,
     Study,
-    agree_columns,
-    check_validation,
+    Target,
     describe_rows,
+    design_of,
     load_columns,
-    open_study,
     standardise,
+    target_of,
+    training_of,
 )
 from fedsift.mpc.secure_sum import SecureSum, summed
 
@@ -63,10 +63,12 @@ STEPS = FITS.replace(" a session", " x max_iter or rounds or 1000 a session")
     receives="control",
 )  # fmt: skip
 def curvature(party: Party) -> np.ndarray:
-    design = with_intercept(party.state[DESIGN][party.state[TRAIN]])
+    design, counted = with_intercept(design_of(party)[training_of(party)]), own_weights(party, training_of(party))
+    total = len(design) if counted is None else counted.sum()
+    design = design if counted is None else np.sqrt(counted)[:, None] * design
     # A sum of largest eigenvalues bounds the largest eigenvalue of the sum: a safe step for every mask at once.
     moments = design.T @ design if len(design) > design.shape[1] else design @ design.T
-    return np.array([np.linalg.eigvalsh(moments)[-1] if moments.size else 0.0, len(design)])
+    return np.array([np.linalg.eigvalsh(moments)[-1] if moments.size else 0.0, total])
 
 
 @summed(
@@ -83,13 +85,14 @@ def local_steps(
     if steps != (1 if job is None else job.parameters.get("local_steps", 1)):
         raise OperationRefused(party.name, "local_steps", "its 'steps' are others than those of the accepted job")
     _check_models(party, "local_steps", weights, kind)
-    check_size(party.name, "local_steps", "masks", masks, models, party.state[DESIGN].shape[1])
+    check_size(party.name, "local_steps", "masks", masks, models, design_of(party).shape[1])
     check_size(party.name, "local_steps", "penalties", penalties, models)
-    design, target = with_intercept(party.state[DESIGN][party.state[TRAIN]]), _target(party, kind)[party.state[TRAIN]]
+    design, target = with_intercept(design_of(party)[training_of(party)]), _target(party, kind)[training_of(party)]
+    counted = own_weights(party, training_of(party))
     if len(design):
         for _ in range(steps):
-            weights = weights - rate * gradient(design, target, weights, masks, penalties, kind)
-    return len(design) * np.append(weights, 1.0)
+            weights = weights - rate * gradient(design, target, weights, masks, penalties, kind, counted)
+    return (len(design) if counted is None else counted.sum()) * np.append(weights, 1.0)
 
 
 @summed(
@@ -99,14 +102,16 @@ def local_steps(
 def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhere: bool = False) -> np.ndarray:
     """Sum of absolute errors (or of wrong classes), then sum of losses, for each model."""
     _check_models(party, "validation_scores", weights, kind)
-    rows = slice(None) if everywhere else ~party.state[TRAIN]
-    design, target = with_intercept(party.state[DESIGN][rows]), _target(party, kind)[rows]
-    scores = predict(design, weights)
+    rows = slice(None) if everywhere else ~training_of(party)
+    design, target = with_intercept(design_of(party)[rows]), _target(party, kind)[rows]
+    scores, counted = predict(design, weights), own_weights(party, rows)
+    each = 1.0 if counted is None else counted[:, None, None]
     if kind == "ridge":
         gap = target[:, None, :] - scores
-        return np.stack([np.abs(gap).sum(axis=(0, 2)), 0.5 * (gap**2).sum(axis=(0, 2))])
-    wrong = (scores.argmax(axis=2) != target.argmax(axis=1)[:, None]).sum(axis=0)
-    return np.stack([wrong, -(target[:, None, :] * log_softmax(scores)).sum(axis=(0, 2))])
+        return np.stack([(each * np.abs(gap)).sum(axis=(0, 2)), 0.5 * (each * gap**2).sum(axis=(0, 2))])
+    wrong = scores.argmax(axis=2) != target.argmax(axis=1)[:, None]
+    wrongs = (wrong if counted is None else counted[:, None] * wrong).sum(axis=0)
+    return np.stack([wrongs, -(each * target[:, None, :] * log_softmax(scores)).sum(axis=(0, 2))])
 
 
 @summed(
@@ -115,19 +120,21 @@ def validation_scores(party: Party, *, weights: np.ndarray, kind: Kind, everywhe
 )  # fmt: skip
 def moments(party: Party, *, everywhere: bool = False) -> np.ndarray:
     """The moment matrix of (features, 1, target): all that a ridge needs."""
-    rows = slice(None) if everywhere else party.state[TRAIN]
-    joint = np.hstack([with_intercept(party.state[DESIGN]), party.state[TARGET]])[rows]
-    product = joint.T @ joint
+    rows = slice(None) if everywhere else training_of(party)
+    joint = np.hstack([with_intercept(design_of(party)), target_of(party)])[rows]
+    counted = own_weights(party, rows)
+    product = joint.T @ (joint if counted is None else counted[:, None] * joint)
     return np.asarray(product[np.triu_indices(len(product))])
 
 
 def _check_models(party: Party, step: str, weights: np.ndarray, kind: Kind) -> None:
     outputs = _target(party, kind).shape[1]
-    check_size(party.name, step, "weights", weights, None, party.state[DESIGN].shape[1] + 1, outputs)
+    check_size(party.name, step, "weights", weights, None, design_of(party).shape[1] + 1, outputs)
 
 
 def _target(party: Party, kind: Kind) -> np.ndarray:
-    return np.asarray(party.state[TARGET if kind == "ridge" else "target as told"])
+    told = party.held(Target)
+    return told.scaled if kind == "ridge" else told.as_told
 
 
 # --- mathematics of arrays -------------------------------------------------------------------------------------------
@@ -150,14 +157,16 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def gradient(
-    design: np.ndarray, target: np.ndarray, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray, kind: str
-) -> np.ndarray:
-    """Of the penalised mean loss of each model; zero where a mask leaves a feature out."""
+    design: np.ndarray, target: np.ndarray, weights: np.ndarray, masks: np.ndarray, penalties: np.ndarray, kind: str,
+    counted: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Of the penalised mean loss of each model, weighted by what rows count; zero where a mask leaves a feature out."""
     models, width, outputs = weights.shape
     scores = predict(design, weights)
     residual = scores if kind == "ridge" else np.exp(log_softmax(scores))
     flat = (residual - target[:, None, :]).reshape(len(design), models * outputs)
-    slope: np.ndarray = (design.T @ flat).reshape(width, models, outputs).transpose(1, 0, 2) / len(design)
+    flat, total = (flat, len(design)) if counted is None else (counted[:, None] * flat, counted.sum())
+    slope: np.ndarray = (design.T @ flat).reshape(width, models, outputs).transpose(1, 0, 2) / total
     slope[:, :-1] += penalties[:, None, None] * weights[:, :-1]
     slope[:, :-1] *= masks[:, :, None]
     return slope
@@ -285,6 +294,7 @@ class FedLinear(FederatedModel):
 
     partitions = ("horizontal",)
     name = "fed_linear"
+    designs = ("weight",)
     operations = OPERATIONS
     _saved = ("columns_", "coef_", "intercept_", "centre_", "class_names_", "penalty_", "n_rounds_")
 
@@ -311,11 +321,11 @@ class FedLinear(FederatedModel):
 
     def _fit(self, run: Federation) -> Sequence[str]:
         described = run.ask(describe_rows, to=run.parties, task=run.asked_task)
-        numeric, _ = agree_columns(described)
+        numeric, _ = study_room.agree_columns(described)
         if not numeric:
             raise DataError("no column is a number at every party; a linear model needs at least one")
         total = SecureSum(run, secure=self.protection != "open")
-        study = open_study(total, described, self.validation if self.penalty == "auto" else 0.0)
+        study = study_room.open_study(total, described, self.validation if self.penalty == "auto" else 0.0)
         total.ask_all(load_columns, columns=numeric)
         centre, deviation = standardise(total, len(numeric))
         weights = self._train(total, study, len(numeric))
@@ -333,7 +343,7 @@ class FedLinear(FederatedModel):
         number = isinstance(self.penalty, (int, float)) and not isinstance(self.penalty, bool) and self.penalty >= 0
         if self.penalty != "auto" and not number:
             raise ParameterError(f"penalty must be 'auto' or a number of at least 0; got {self.penalty!r}")
-        check_validation(self.validation)
+        study_room.check_validation(self.validation)
         if self.penalty == "auto" and self.validation == 0:
             raise ParameterError("penalty='auto' needs validation rows: validation must be above 0")
 

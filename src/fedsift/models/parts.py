@@ -173,11 +173,12 @@ def measure_rows(
     predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
-    if record not in party.models:
-        party.models.keep(record, Measured(tuple(metrics)))
-    measured = party.models.part(record, Measured)
+    begun = record in party.models
+    measured = party.models.part(record, Measured) if begun else Measured(tuple(metrics))
     found = concordance_of(party, predicted)
     told = predicted.measures(label, list(measured.metrics)) if found is None else {"c_index": found}
+    if not begun:
+        party.models.keep(record, measured)
     measured.values.setdefault(method, []).append(told)
     measured.rows.setdefault(method, []).append(party.row_numbers)
 
@@ -290,15 +291,10 @@ def forget_part(party: Party, *, model: str) -> None:
 
 def free(site: Site, model: str) -> None:
     site.models.forget(model)
-    for name in _in_keys(site, model):
-        del site.keys[name]
 
 
-def _in_keys(site: Site, model: str) -> list[str]:
-    """Parts of boosters and networks that still lie among the keys, under names that hold the model's."""
-    return [name for name in site.keys if f":{model}/" in f"{name}/"]
-
-
+#: Of a prediction at the sites that keep a model: its part, leave to read scores, and what becomes of them.
+KEPT: tuple[Operation, ...] = (read_part, *predicted.OPERATIONS, keep_by_id)
 OPERATIONS: tuple[Operation, ...] = (
     class_names, label_kind, score_rows, measure_rows, performance_rows, tell_by_id, keep_by_id, score_sums.masked,
     *secure_sum.OPERATIONS, *predicted.OPERATIONS, write_part, read_part, forget_part,
@@ -317,8 +313,6 @@ def same_organisations(source: Federation | None, target: Federation, model: str
     for name, site in target.simulated.items():
         if name in before and before[name] is not site:
             site.models.share(before[name].models, model)
-            for key in _in_keys(before[name], model):
-                site.keys.setdefault(key, before[name].keys[key])
 
 
 def free_all(sites: list[weakref.ref[Site]], model: str) -> None:

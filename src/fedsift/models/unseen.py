@@ -232,7 +232,7 @@ def begin_grading(
     share = party.held_here(ScoreShare)
     outputs = share.numbers.shape[1]
     known = METRICS["classification" if classes else "regression"]
-    fits = classes in ((0, 2) if outputs == 1 else (outputs,)) and set(metrics) <= set(known)
+    fits = bool(metrics) and classes in ((0, 2) if outputs == 1 else (outputs,)) and set(metrics) <= set(known)
     if _Grading in party.state or not fits:
         raise OperationRefused(party.name, "begin_grading", "it measures once, what the scores of the model are for")
     exam = Exam(tuple(metrics), party.n_rows, outputs, classes, share.fraction, reach)

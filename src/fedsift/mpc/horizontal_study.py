@@ -24,9 +24,6 @@ from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyErr
 from fedsift.mpc import secure_sum
 from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike
 
-#: Where a party keeps its side of the study during one run.
-RAW, DESIGN, TARGET, TRAIN = "rows raw", "rows design", "rows target", "rows train"
-
 _MAX_CLASSES = 100
 #: Once, and again for every party that leaves in between: a search then begins anew.
 ONCE = "2 x parties a session"
@@ -46,6 +43,51 @@ class Study:
     @property
     def outputs(self) -> int:
         return len(self.centre)
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Which of a party's rows are not for validation."""
+
+    mask: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A party's labels: a column for a number, one for each class else; scaled, and as they came."""
+
+    scaled: NDArray[np.float64]
+    as_told: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RawColumns:
+    """The features as the table has them."""
+
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The features that a model reads: standardised over all parties, no value missing."""
+
+    values: NDArray[np.float64]
+
+
+def training_of(party: Party) -> NDArray[np.bool_]:
+    return party.held(TrainingRows).mask
+
+
+def target_of(party: Party) -> NDArray[np.float64]:
+    return party.held(Target).scaled
+
+
+def raw_of(party: Party) -> NDArray[np.float64]:
+    return party.held(RawColumns).values
+
+
+def design_of(party: Party) -> NDArray[np.float64]:
+    return party.held(Design).values
 
 
 @operation(
@@ -103,12 +145,13 @@ def keep_rows(
     told = None if job is None else job.parameters.get("validation")
     if job is not None and (type(validation) is not float or validation != 0.0) and validation != told:
         raise SecurityError(f"party {party.name!r}: other rows for validation than those of the accepted job")
-    party.state[TARGET] = _target(party, task, classes)
+    target = _target(party, task, classes)
+    party.keep(Target(target, target))
     share = float(party.name == validation) if isinstance(validation, str) else validation
     train = _training_rows(party, share, None if job is None else job.random_state)
     if not train.all() and train.any():
         party.site.enter_part(party, party.row_numbers[train], "study.keep_rows")
-    party.state[TRAIN] = train
+    party.keep(TrainingRows(train))
     told_alike(party, "keep_rows", task=task, classes=classes, validation=validation)
 
 
@@ -156,16 +199,16 @@ def _training_rows(party: Party, share: float, random_state: Any) -> NDArray[np.
     receives="control",
 )
 def target_sums(party: Party) -> np.ndarray:
-    train, target = party.state[TRAIN], party.state[TARGET]
+    train, target = training_of(party), target_of(party)
     # The constant classes of a small party must not show: everything here is a total over all parties.
     return np.concatenate([[train.sum(), (~train).sum()], target[train].sum(axis=0)])
 
 
 @summed("study.target_spread", when="epsilon=none|unsaid", times=ONCE, about="sum of squared deviations of the target")
 def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarray:
-    check_size(party.name, "target_spread", "centre", centre, party.state[TARGET].shape[1])
+    check_size(party.name, "target_spread", "centre", centre, target_of(party).shape[1])
     check_above_zero(party.name, "target_spread", "unit", unit)
-    return np.asarray((((party.state[TARGET][party.state[TRAIN]] - centre) / unit) ** 2).sum(axis=0))
+    return np.asarray((((target_of(party)[training_of(party)] - centre) / unit) ** 2).sum(axis=0))
 
 
 @operation(
@@ -178,10 +221,10 @@ def target_spread(party: Party, *, centre: np.ndarray, unit: float) -> np.ndarra
     learns="mean and deviation of the target over all parties",
 )
 def scale_target(party: Party, *, centre: np.ndarray, deviation: float) -> None:
-    check_size(party.name, "scale_target", "centre", centre, party.state[TARGET].shape[1])
+    check_size(party.name, "scale_target", "centre", centre, target_of(party).shape[1])
     check_above_zero(party.name, "scale_target", "deviation", deviation)
-    party.state["target as told"] = party.state.get("target as told", party.state[TARGET])
-    party.state[TARGET] = (party.state["target as told"] - centre) / deviation
+    told = party.held(Target).as_told
+    party.keep(Target((told - centre) / deviation, told))
     told_alike(party, "scale_target", centre=centre, deviation=deviation)
 
 
@@ -190,7 +233,7 @@ def load_columns(party: Party, *, columns: list[str]) -> None:
     """Take named columns as the raw features."""
     for name in columns:
         check_known(party.name, "load_columns", "column", name, party.table.numeric_columns)
-    party.state[RAW] = party.table.matrix(columns)
+    party.keep(RawColumns(party.table.matrix(columns)))
     told_alike(party, "load_columns", columns=columns)
 
 
@@ -203,7 +246,7 @@ def load_columns(party: Party, *, columns: list[str]) -> None:
     sums=True,
 )
 def feature_sums(party: Party) -> np.ndarray:
-    raw = party.state[RAW][party.state[TRAIN]]
+    raw = raw_of(party)[training_of(party)]
     return np.concatenate([(~np.isnan(raw)).sum(axis=0), np.nansum(raw, axis=0), np.nansum(np.abs(raw), axis=0)])
 
 
@@ -211,7 +254,7 @@ def feature_sums(party: Party) -> np.ndarray:
     "study.feature_spread", when="epsilon=none|unsaid", times=ONCE, about="sums of squared deviations of the features"
 )
 def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    raw = party.state[RAW][party.state[TRAIN]]
+    raw = raw_of(party)[training_of(party)]
     check_size(party.name, "feature_spread", "centre", centre, raw.shape[1])
     check_size(party.name, "feature_spread", "unit", unit, raw.shape[1])
     check_above_zero(party.name, "feature_spread", "unit", unit)
@@ -229,9 +272,9 @@ def feature_spread(party: Party, *, centre: np.ndarray, unit: np.ndarray) -> np.
 )
 def scale_features(party: Party, *, centre: np.ndarray, deviation: np.ndarray) -> None:
     for name, given in (("centre", centre), ("deviation", deviation)):
-        check_size(party.name, "scale_features", name, given, party.state[RAW].shape[1])
+        check_size(party.name, "scale_features", name, given, raw_of(party).shape[1])
     check_above_zero(party.name, "scale_features", "deviation", deviation)
-    party.state[DESIGN] = np.nan_to_num((party.state[RAW] - centre) / deviation, nan=0.0)
+    party.keep(Design(np.nan_to_num((raw_of(party) - centre) / deviation, nan=0.0)))
     told_alike(party, "scale_features", centre=centre, deviation=deviation)
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import Release
-from fedsift.core.operation import ANY, Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import pairs
@@ -125,7 +125,7 @@ def own_products(party: Party) -> Ring:
     "moments.masked_sides",
     discloses="masked",
     about="columns under one-time masks: only sums of products with another party's columns can be read",
-    reply={"sides": ANY},
+    reply={"sides": ByName([Array("i", 2)])},
     opened="aggregate: mean products of its unnamed columns with other parties', to the coordinator",
     concerns="own columns and labels",
     times=1,

@@ -240,7 +240,7 @@ class ForHolder:
     @property
     def tables(self) -> int:
         """How many there are in all; each is vouched for by a note that ``open_halves`` reads."""
-        return sum(shape[0] for shape in self.shapes.values())
+        return sum(shape[0] for shape in self.shapes.values() if shape)
 
 
 def open_halves(party: Party, told: ForHolder, noise: float = 0.0) -> Halves:
@@ -278,6 +278,8 @@ def join_halves(
     """At the coordinator: sums x counted classes, as integers."""
     if len(seed) != SEED_BYTES or not isinstance(halves, list) or len(halves) != (len(layouts) if count else 0):
         raise ReplyError(name, "masked sums", "another number of halves than there are layers of labels")
+    if not count:  # a party without columns here sends nothing
+        return np.zeros((0, sum(layout.values for layout in layouts)), dtype=object)
     parts = [np.zeros((count, 0), dtype=object)]
     for number, (half, layout) in enumerate(zip(halves, layouts)):
         width, answers = _width(layout), -(-count // layout.answers_per)

@@ -92,12 +92,12 @@ def _answer(report: Report) -> Html:
         _facts(report),
         h("div", cards, class_="cards"),
         _engineered(report),
-        _quality(report),
+        None if report.quality is None and report.party is not None else _quality(report),
         h("h3", "Why these"),
         [h("p", text) for text in why_these(report)],
-        None if by_place(answer) else _score_bars(answer),
+        None if by_place(answer) or report.party is not None else _score_bars(answer),
         h("h3", "Every column"),
-        _scores(answer),
+        _scores(answer) if report.party is None else _own_columns(answer),
         h("h3", "What next"),
         h("ul", [h("li", text) for text in what_next(report)]),
     )
@@ -142,6 +142,13 @@ def _score_bars(answer: Answer) -> Html:
     more = f" The best {_BARS} of {answer.of:,} are drawn." if answer.of > _BARS else ""
     keys = charts.legend([("on", "kept"), ("off", "left out")])
     return join(drawn, keys, h("p", f"Score of the method, higher is better.{more}", class_="quiet"))
+
+
+def _own_columns(answer: Answer) -> Html:
+    """In a party's own copy: its flags, which are no scores and have no ranks."""
+    rows = [[name(r.feature), h("span", "kept", class_="word") if r.selected else ""] for r in answer.scores]
+    kept = {i: "kept" for i, r in enumerate(answer.scores) if r.selected}
+    return table(["column", "kept"], rows, classes=kept, filter="Filter by column", kind="listed")
 
 
 def _scores(answer: Answer) -> Html:

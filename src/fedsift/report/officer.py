@@ -23,6 +23,10 @@ _UNMEASURED = (
     "Whether any of this lets a reader guess labels or columns was not measured for this job: fedsift audit JOB.toml "
     "attacks a rehearsal of it, and the next report has its figures here."
 )
+_OWN_UNMEASURED = (
+    "Whether any of this lets a reader guess labels or columns was not measured here: fedsift audit JOB.toml --party "
+    "PARTY.toml attacks a rehearsal of the job with your own rows, and needs no other party."
+)
 
 
 def officer_section(report: Report, audit: AuditRecord | None) -> Html:
@@ -33,7 +37,7 @@ def officer_section(report: Report, audit: AuditRecord | None) -> Html:
         h("p", _lead(report)),
         _picture(report.parties, found) if report.party is None else None,
         [_party(party, found, report.learned, audit, alone=report.party is not None) for party in shown],
-        h("p", _UNMEASURED, class_="note mild") if audit is None and report.party is None else None,
+        h("p", _UNMEASURED if report.party is None else _OWN_UNMEASURED, class_="note mild") if audit is None else None,
         h("p", "One person: each number is about one row. Linkable: whether its reader can tell who that person is. "
           "What was encrypted or masked and opened by nobody is not in these tables; Who learned what lists every "
           "message.", class_="quiet"),

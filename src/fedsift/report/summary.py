@@ -111,7 +111,8 @@ def _own_facts(facts: RunFacts, party: str | None) -> RunFacts:
         return facts
     label = facts.label if party in facts.holders else ""
     rows = {party: facts.rows[party]} if party in facts.rows else {}
-    return replace(facts, label=label, rows=rows, inputs={}, commands=[])
+    inputs = {party: facts.inputs[party]} if party in facts.inputs else {}
+    return replace(facts, label=label, rows=rows, inputs=inputs, commands=[])
 
 
 _OPEN = re.compile(r"protection='open'|secure=False")

@@ -80,6 +80,9 @@ def _answer(report: Report, most: int) -> list[str]:
     lines += [line for each in answer.engineered for line in _wrap(f"new: {readable_formula(each)} = {each}", "  ")]
     lines += ["", *[line for text in why_these(report) for line in _wrap(text)], ""]
     rows = answer.scores
+    if report.party is not None:  # flags, which are no scores
+        lines += _grid(["column", ""], [[r.feature, "kept" if r.selected else ""] for r in rows[:most]])
+        return lines + ([f"  ... and {len(rows) - most:,} more"] if len(rows) > most else [])
     lines += _grid(
         ["rank", "party", "column", "score", ""],
         [[r.rank, r.party, r.feature, short(r.score), "kept" if r.selected else ""] for r in rows[:most]],

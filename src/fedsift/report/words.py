@@ -35,10 +35,15 @@ def why_these(report: Report) -> list[str]:
     """What there is to say of the choice, in the order in which somebody wants to know it."""
     answer = report.answer
     told = (
+        _ONES_OWN if report.party is not None else "",
         too_good(answer), recommended(report), how_clear(answer), how_sure(answer), beyond_chance(report),
         the_same(answer),
     )  # fmt: skip
     return [text for text in told if text]
+
+
+#: A party is told which of its columns were kept: no score, so that it cannot read labels off them.
+_ONES_OWN = "You hear which of your own columns were kept. Scores go to who gets the result."
 
 
 def how_clear(answer: Answer) -> str:
@@ -46,8 +51,10 @@ def how_clear(answer: Answer) -> str:
     if not answer.kept:
         return "No column was kept."
     margin = answer.margin
-    if margin is None:
+    if margin is None and answer.kept >= answer.of:
         return "Every column was kept, so there is no border between kept and left out."
+    if margin is None:
+        return ""
     last, first = margin.last_kept, margin.first_left
     if last is None or first is None:
         return "The scores of this method are not numbers that can be set side by side."

@@ -8,7 +8,10 @@ it knows what may be run. Then, one after the other:
    before anything is computed (a rehearsal);
 3. the rest is cross-validated (``fs.evaluate``): in each fold the selector and then the model see training rows only;
 4. of those within one standard error of the best, and within ``tolerance`` of it, the cheapest and least revealing is
-   fitted on all rows. Nothing else is kept.
+   taken, one that random columns beat only where they beat all;
+5. where no number of columns is given, the taken method is measured with twice as many, again and again, as long as
+   that is better by more than the tolerance, and the fewest that are as good as the best number, or as all, are kept;
+6. it is fitted on all rows. Nothing else is kept.
 
 Each fit and each model is a job of its own: policies judge it, journals count what it releases. No clock is read: the
 budget is of estimates, so that the same job takes the same choice anywhere.
@@ -31,7 +34,21 @@ from fedsift.core.files import plain
 from fedsift.core.operation import load_whole
 from fedsift.errors import DataError, MissingExtra, ParameterError, PolicyRefused
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
-from fedsift.select.contest import CANDIDATES, METRIC, MODELS, Candidate, Facts, Tried, Verdict, choose, over
+from fedsift.select.contest import (
+    CANDIDATES,
+    LADDER,
+    METRIC,
+    MODELS,
+    Candidate,
+    Facts,
+    Rung,
+    Tried,
+    Verdict,
+    choose,
+    enough,
+    first_rung,
+    over,
+)
 
 Announcement = tuple[str, dict[str, Any]]
 
@@ -50,7 +67,7 @@ class Auto(Selector):
 
     Parameters
     ----------
-    n_features : how many columns to keep.
+    n_features : how many columns to keep. ``None``: as many as it takes, 5, 10, 20, 40, 80 or all of them.
     candidates : names of methods, or a dictionary of names with settings, the ones that you prefer first; by default
         Gini impurity, SFFS, a lasso, MUSE and the gain of boosted trees, the least revealing first.
     model : what measures the kept columns: ``additive`` or ``linear`` (on shares: nobody sees the score of a row),
@@ -87,7 +104,7 @@ class Auto(Selector):
     def __init__(
         self,
         *,
-        n_features: int = 10,
+        n_features: int | None = 10,
         candidates: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,
         model: str = "additive",
         folds: int = 3,
@@ -118,8 +135,8 @@ class Auto(Selector):
         given: Mapping[str, Mapping[str, Any]] = named if isinstance(named, Mapping) else {name: {} for name in named}
         return [Candidate(name, dict(settings)) for name, settings in given.items()]
 
-    def made(self, candidate: Candidate) -> Selector:
-        """A fresh selector, as it is announced to the sites and fitted."""
+    def made(self, candidate: Candidate, size: int | None = None) -> Selector:
+        """A fresh selector that keeps so many columns, as it is announced to the sites and fitted."""
         load_whole()
         kind = type(self).find_method(candidate.name)
         if kind is type(self) or kind.jobs_within is not Selector.jobs_within:
@@ -128,20 +145,24 @@ class Auto(Selector):
         unknown = sorted(set(candidate.settings) - set(known))
         if unknown:
             raise ParameterError(f"candidates: {candidate.name} has no parameter {unknown[0]!r}")
-        own = {"n_features": self.n_features, "random_state": self.random_state}
+        own = {"n_features": self.n_features or size or LADDER[0], "random_state": self.random_state}
         given = {name: value for name, value in own.items() if name in known}
         return kind(**{**given, **candidate.settings})
 
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of columns that may be tried."""
+        return LADDER if self.n_features is None else (self.n_features,)
+
     def announcement(self) -> Announcement:
-        """All candidates with all of their parameters stand in the job."""
+        """All candidates with all of their parameters stand in the job; where it finds a number, those of the first."""
         name, told = super().announcement()
         told["candidates"] = {each.name: self.made(each).announcement()[1] for each in self.entered()}
         return name, plain(told)
 
     def jobs_within(self) -> list[Announcement]:
         found: list[Announcement] = []
-        for candidate in self.entered():
-            selector = self.made(candidate)
+        for candidate, size in ((each, size) for each in self.entered() for size in self.sizes()):
+            selector = self.made(candidate, size)
             found.append(selector.announcement())
             for nulls in (True, False):  # all columns and random ones stand beside the first that is measured
                 named = {candidate.name: selector}
@@ -149,7 +170,7 @@ class Auto(Selector):
         return [each for number, each in enumerate(found) if each not in found[:number]]
 
     def _check(self, fed: Federation) -> None:
-        check_number("n_features", self.n_features, 1, whole=True)
+        check_number("n_features", self.n_features, 1, whole=True, none=True)
         check_choice("model", self.model, tuple(MODELS))
         check_number("folds", self.folds, 2, 20, whole=True)
         check_number("tolerance", self.tolerance, 0, 1)
@@ -177,15 +198,42 @@ class Auto(Selector):
         nulls: dict[str, float] = {}
         admitted = self._admitted(outside, facts)
         tracked = outside.track(admitted, "candidate", len(admitted), alike=False)
-        tried = [each if not each.allowed else self._measured(outside, facts, each, nulls) for each in tracked]
-        taken, best = choose(tried, self.folds, self.tolerance)
+        size = self.n_features or first_rung(facts.columns)
+        tried = [each if not each.allowed else self._measured(outside, facts, each, nulls, size) for each in tracked]
+        taken, best = choose(tried, self.folds, self.tolerance, nulls.get("random"))
         if taken is None:
             said = "; ".join(f"{each.name}: {each.reason}" for each in tried)
             raise ParameterError(f"no candidate may be run here. {said}")
-        fitted = self.made(self._named(taken.name)).fit(outside)
+        rungs = self._climbed(outside, facts, taken, nulls, size)
+        step = enough(rungs, nulls, self.folds, self.tolerance)
+        fitted = self.made(self._named(taken.name), step.columns).fit(outside)
+        if step.columns == facts.columns:
+            for mask in fitted.masks_.values():
+                mask[:] = True
         kept = sum(int(mask.sum()) for mask in fitted.masks_.values())
-        verdict = Verdict(facts, tried, taken, best, self.folds, self.model, kept, fitted.leaks, nulls)
+        verdict = Verdict(facts, tried, taken, best, self.folds, self.model, kept, fitted.leaks, nulls, rungs, step)
         return names, self._outcome(fitted, verdict)
+
+    def _climbed(self, fed: Federation, facts: Facts, taken: Tried, nulls: dict[str, float], size: int) -> list[Rung]:
+        """The taken method with more and more columns as long as that helps and is paid for; all of them beside."""
+        rungs = [Rung(size, taken.score, taken.deviation)]
+        if self.n_features is not None or taken.score is None:
+            return rungs
+        candidate = self._named(taken.name)
+        cost, spent = self._cost(candidate, facts), self._cost(candidate, facts)
+        for columns in (number for number in LADDER if size < number < facts.columns):
+            if "n_features" in candidate.settings or over(spent, cost, (60.0 * self.max_minutes, self.max_bytes)):
+                break
+            spent = (spent[0] + cost[0], spent[1] + cost[1])
+            more = self._measured(fed, facts, taken, nulls, columns)
+            if more.score is None:
+                break
+            rungs.append(Rung(columns, more.score, more.deviation))
+            if more.score <= (rungs[-2].score or 0.0) + self.tolerance:
+                break
+        if "all" in nulls:
+            rungs.append(Rung(facts.columns, nulls["all"], None))
+        return rungs
 
     def _admitted(self, fed: Federation, facts: Facts) -> list[Tried]:
         """Conditions, budget and a rehearsal at every site: what is left of the candidates, and why the others go."""
@@ -214,12 +262,12 @@ class Auto(Selector):
             return str(error)
         return ""
 
-    def _measured(self, fed: Federation, facts: Facts, entry: Tried, nulls: dict[str, float]) -> Tried:
+    def _measured(self, fed: Federation, facts: Facts, entry: Tried, nulls: dict[str, float], size: int) -> Tried:
         """One candidate over all folds; with the first of them all columns and random ones."""
         metric = METRIC[facts.task]
         try:
             result = type(self).bench.evaluate(
-                fed, {entry.name: self.made(self._named(entry.name))}, model=self.model, cv=self.folds,
+                fed, {entry.name: self.made(self._named(entry.name), size)}, model=self.model, cv=self.folds,
                 random_state=self.random_state, nulls=not nulls,
             )  # fmt: skip
         except (PolicyRefused, ParameterError, DataError, MissingExtra) as error:
@@ -240,7 +288,8 @@ class Auto(Selector):
         details: dict[str, Any] = {
             "why": verdict.paragraph(), "chose": verdict.taken.name,
             "candidates": [each.record(self.folds) for each in verdict.tried],
-            "metric": METRIC[verdict.facts.task], "nulls": verdict.nulls,
+            "metric": METRIC[verdict.facts.task], "nulls": verdict.nulls, "n_features": verdict.kept,
+            "sizes": [each.record() for each in verdict.rungs],
         }  # fmt: skip
         scores: dict[str, list[float]] = {party: [] for party in fitted.masks_}
         for row in fitted.selection_.scores:  # in the order of the columns

@@ -5,9 +5,9 @@ Nothing here talks to a party: ``auto.py`` has the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 from fedsift.core.terminal import rough, size
@@ -76,8 +76,45 @@ CANDIDATES = (
     Candidate("sffs"),
     Candidate("federated_lasso", most_columns=20_000, shows_scores=True),
     Candidate("muse", least_rows=50, most_columns=20_000),
-    Candidate("top_gain", least_rows=100, most_columns=5_000, most_classes=5),  # a tree is grown for every class
+    Candidate("top_gain", least_rows=100, most_columns=5_000, most_classes=10),  # a tree is grown for every class
 )
+
+
+#: Numbers of columns that are tried where none is given: each twice the one before, so that few are measured.
+LADDER = (5, 10, 20, 40, 80)
+
+
+def first_rung(columns: int) -> int:
+    """The number that candidates are compared with: about a third of the columns, 5 to 20."""
+    return next((number for number in LADDER[:2] if 3 * number >= columns), LADDER[2])
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A method with so many columns, as it was measured."""
+
+    columns: int
+    score: float | None
+    deviation: float | None = None  # between folds
+
+    def record(self) -> dict[str, Any]:
+        return {"columns": self.columns, "score": self.score}
+
+
+def enough(rungs: Sequence[Rung], nulls: Mapping[str, float], folds: int, tolerance: float) -> Rung:
+    """The fewest columns that are within one standard error and the tolerance of the best number.
+
+    Where random columns are as good as the method's, its choice is worth nothing, and the most columns are kept.
+    """
+    first, most = rungs[0], rungs[-1]
+    if first.score is None or len(rungs) == 1:
+        return first
+    if first.score <= nulls.get("random", -inf):
+        return most
+    best = max(rungs, key=lambda rung: rung.score or 0.0)
+    error = max(((rung.deviation or 0.0) / sqrt(folds) for rung in rungs), default=0.0)
+    least = (best.score or 0.0) - min(error, tolerance)
+    return next(rung for rung in rungs if (rung.score or 0.0) >= least)
 
 
 @dataclass(frozen=True)
@@ -99,15 +136,20 @@ class Tried:
         return {"method": self.name, **({"not_run": self.reason} if self.score is None else told)}
 
 
-def choose(tried: Sequence[Tried], folds: int, tolerance: float) -> tuple[Tried | None, Tried | None]:
-    """Who is taken, and the best. The first (cheapest, least revealing) within one standard error of the best, and
-    never more than ``tolerance`` below it. Without any score: the first that is allowed."""
+def choose(
+    tried: Sequence[Tried], folds: int, tolerance: float, random: float | None = None
+) -> tuple[Tried | None, Tried | None]:
+    """Who is taken, and the best. The first (cheapest, least revealing) within one standard error of the best, never
+    more than ``tolerance`` below it, and better than ``random`` columns unless none is. Without any score: the first
+    that is allowed."""
     scored = [each for each in tried if each.score is not None]
     if not scored:
         return next((each for each in tried if each.allowed), None), None
     best = max(scored, key=lambda each: each.score or 0.0)
     least = (best.score or 0.0) - min(best.error(folds), tolerance)
-    return next(each for each in scored if (each.score or 0.0) >= least), best
+    good = [each for each in scored if (each.score or 0.0) >= least]
+    beaten = -inf if random is None else random
+    return next((each for each in good if (each.score or 0.0) > beaten), best), best
 
 
 @dataclass(frozen=True)
@@ -123,6 +165,8 @@ class Verdict:
     kept: int
     leaks: str
     nulls: dict[str, float]  # "all", "random" -> score
+    rungs: Sequence[Rung] = ()
+    step: Rung | None = None  # the number of columns that was taken
 
     def paragraph(self) -> str:
         """What was chosen and why, for whoever reads the report."""
@@ -143,8 +187,9 @@ class Verdict:
         assert best is not None
         mine, error = taken.score or 0.0, taken.error(self.folds)
         figures = f"{measure} {mine:.3f} (standard error {error:.3f}, {size(round(taken.bytes))} a fit)"
+        count = self.rungs[0].columns if len(self.rungs) > 1 else self.kept
         said = [
-            f"Over {self.folds} folds, selection inside each and nothing pooled, its {self.kept} columns give "
+            f"Over {self.folds} folds, selection inside each and nothing pooled, its {count} columns give "
             f"{MODELS[self.model]} {figures}; all columns {_told(self.nulls, 'all')}, random ones "
             f"{_told(self.nulls, 'random')}."
         ]
@@ -158,13 +203,22 @@ class Verdict:
             said.append("It was the best.")
         if others:
             said.append(f"The others: {', '.join(f'{each.name} {each.score:.3f}' for each in others)}.")
-        return [*said, *self._warnings(mine, error)]
+        return [*said, *self._number(), *self._warnings(mine, error)]
+
+    def _number(self) -> list[str]:
+        """Which numbers of columns were measured, and which one is kept."""
+        if len(self.rungs) < 2 or self.step is None:
+            return []
+        shown = ", ".join(f"{rung.columns}: {rung.score:.3f}" for rung in self.rungs if rung.score is not None)
+        whole = self.step.columns == self.facts.columns
+        reason = "all are kept" if whole else f"{self.step.columns} are the fewest that are as good as the best"
+        return [f"Columns that were tried, and what they give: {shown}; {reason}."]
 
     def _warnings(self, mine: float, error: float) -> list[str]:
         said = []
         if mine <= self.nulls.get("random", -1.0):
             said.append("It is not better than random columns of the same number: do not rely on it.")
-        if self.nulls.get("all", -1.0) > mine + error:
+        if len(self.rungs) < 2 and self.nulls.get("all", -1.0) > mine + error:
             said.append("All columns do better: selecting costs accuracy here, or more columns should be kept.")
         return said
 

@@ -30,7 +30,14 @@ from fedsift.errors import DataError, ParameterError
 from fedsift.models import fed_linear
 from fedsift.models.fed_linear import fed_average, validation_scores
 from fedsift.mpc import horizontal_study
-from fedsift.mpc.horizontal_study import RAW, agree_columns, check_validation, describe_rows, open_study, standardise
+from fedsift.mpc.horizontal_study import (
+    RawColumns,
+    agree_columns,
+    check_validation,
+    describe_rows,
+    open_study,
+    standardise,
+)
 from fedsift.mpc.secure_sum import SecureSum, told_alike
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.engineered import add_engineered, engineered_view
@@ -40,7 +47,7 @@ from fedsift.select.engineered import add_engineered, engineered_view
 def load_features(party: Party, *, columns: list[str], formulas: list[str]) -> None:
     """Take columns and engineered features as the raw features of this run."""
     made = evaluate([parse(text) for text in formulas], party.table, party.name)
-    party.state[RAW] = np.hstack([party.table.matrix(columns), made])
+    party.keep(RawColumns(np.hstack([party.table.matrix(columns), made])))
     told_alike(party, "load_features", columns=columns, formulas=formulas)
 
 

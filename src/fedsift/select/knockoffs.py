@@ -12,8 +12,9 @@ Departures: a number stands by its normal score (the Gaussian value of its rank)
 no more; beside it, with ``squares``, the square of that, which finds columns that tell by their spread; a category by
 indicators. Horizontal parties' columns are scaled as they are, for ranks over all parties would need more messages.
 
-Who learns what: the coordinator: correlations of all unnamed columns and the label. Parties: which of their columns
-were kept. Three rounds beside names and sizes.
+Who learns what: the coordinator: correlations of all unnamed columns and the label; of categories and columns of few
+values these are tables of counts, so that they are refused unless the job says ``open_tables``. Parties: which of
+their columns were kept. Three rounds beside names and sizes.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from fedsift.mpc import horizontal_study
 from fedsift.mpc.dealer import check_neutral
 from fedsift.mpc.horizontal_study import agree_columns, describe_rows, load_columns, open_study, standardise
 from fedsift.mpc.moments import OPERATIONS as MOMENTS
-from fedsift.mpc.moments import MomentColumns, open_moments, scaled
+from fedsift.mpc.moments import MomentColumns, check_few_values, open_moments, scaled
 from fedsift.mpc.secure_sum import SecureSum
-from fedsift.select.base import Outcome, Selector, check_number
+from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.knockoff_sums import contrasts, discoveries, lasso, with_knockoffs
 
 Floats = NDArray[np.float64]
@@ -53,6 +54,7 @@ _PENALTY = 0.6
 )
 def open_columns(party: Party, *, task: Task) -> dict[str, Any]:
     """Columns as components: normal scores, their squares where the job says so, indicators of categories."""
+    check_few_values(party, {name: _told_apart(party, name) for name in party.columns})
     values, owner = components(party, party.job.parameters["squares"] is True)
     targets = np.zeros((party.n_rows, 0))
     if party.table.label is not None:
@@ -62,6 +64,14 @@ def open_columns(party: Party, *, task: Task) -> dict[str, Any]:
         targets = labels.values[:, None] if regression else (labels.codes[:, None] == wanted)
     party.keep(MomentColumns(np.hstack([values, scaled(targets.astype(np.float64))])))
     return {"owner": owner, "targets": targets.shape[1]}
+
+
+def _told_apart(party: Party, column: str) -> Floats:
+    """The values by which exact products are tables of counts: of a category those of an indicator, so two."""
+    if party.table.kinds[column] != "categorical":
+        return party.table.values(column)
+    codes, count = party.binned(column, 2)
+    return np.asarray(codes == np.bincount(codes, minlength=count).argmax(), dtype=np.float64)
 
 
 def components(party: Party, squares: bool) -> tuple[Floats, Whole]:
@@ -98,6 +108,8 @@ class Knockoffs(Selector):
         be kept at a small rate: at least 1 / (copies * fdr) must stand out.
     copies : knockoffs of each column. squares : also look for columns that tell by their spread (vertical parties).
     random_state : of the draw of knockoffs; it hides nothing.
+    open_tables : let categories and columns of at most four values take part (vertical parties): the coordinator reads
+        the exact tables of counts of every two of them.
 
     Examples
     --------
@@ -111,19 +123,26 @@ class Knockoffs(Selector):
     name = "knockoffs"
     paper = "Candes et al. 2018; Gimenez and Zou 2019; He et al. 2022 (knockoffs from sums over the rows)"
     partitions = ("vertical", "horizontal")
-    leaks = "coordinator: correlations of unnamed columns and the label; parties: which of their columns were kept"
+    leaks = (
+        "coordinator: correlations of unnamed columns and the label, with open_tables the tables of counts of columns "
+        "of few values; parties: which of their columns were kept"
+    )
     operations = together(MOMENTS, (open_columns,), horizontal_study.OPERATIONS, (load_columns, moments.masked))
 
-    def __init__(self, *, fdr: float = 0.1, copies: int = 5, squares: bool = True, random_state: int = 0):
+    def __init__(self, *, fdr: float = 0.1, copies: int = 5, squares: bool = True, random_state: int = 0,
+        open_tables: bool = False,
+    ):  # fmt: skip
         self.fdr = fdr
         self.copies = copies
         self.squares = squares
         self.random_state = random_state
+        self.open_tables = open_tables
 
     def _check(self, fed: Federation) -> None:
         check_number("fdr", self.fdr, 1e-9, 1)
         check_number("copies", self.copies, 1, 20, whole=True)
         check_number("random_state", self.random_state, 0, whole=True)
+        check_choice("open_tables", self.open_tables, (True, False))
         if fed.partition == "vertical":
             check_neutral(fed, "Knockoffs", because="it opens correlations of all columns")
 

@@ -108,6 +108,10 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+def a_day_ago() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 24 * 3600))
+
+
 class Journal:
     """The file, opened. ``writing()`` is the one way to change it."""
 

@@ -16,7 +16,8 @@ def is_noisy(job: Job) -> bool:
     """Whether all that somebody reads of a job has noise: then a row more or less makes no difference that counts."""
     if spent(job)[1] <= 0:
         return False
-    readable = [each for each in listed(job.method) if each.opened_form in READABLE and not other_form(each, job)]
+    steps = [each for each in listed(job.method, job.purpose) if not other_form(each, job)]
+    readable = [each for each in steps if each.opened_form in READABLE]
     return all(each.epsilon for each in readable)
 
 

@@ -34,15 +34,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.identity import simulated_secret
-from fedsift.core.job import NEUTRAL, Job
+from fedsift.core.job import NEUTRAL, PREDICTIONS, Job
 from fedsift.core.ledger import row_by_row
 from fedsift.core.message import encode
 from fedsift.core.operation import Operation
 from fedsift.core.table import Table
 from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.errors import DataError, OperationRefused, PolicyRefused
-from fedsift.methods import METHODS
-from fedsift.site.journal import Journal, Line, RowSet, now
+from fedsift.site.answer_bits import answer_bits
+from fedsift.site.journal import Journal, Line, RowSet, a_day_ago, now
 from fedsift.site.journal_atoms import Whole
 from fedsift.site.journal_noise import is_noisy, spent
 from fedsift.site.policy import Policy
@@ -51,6 +51,7 @@ log = logging.getLogger("fedsift.site.journal")
 
 COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
+FEW_IDS = "alignment of few ids"  # for predictions
 ROWS, DESCRIBED, ROW_BY_ROW = "rows", "number of classes", "row by row"
 RESULT = "result"  # who opens a figure of the answer itself
 #: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
@@ -162,21 +163,11 @@ class JournalRules:
         )  # fmt: skip
 
     def _answer_bits(self, job: Job) -> float:
-        """log2 of how many answers there are: at most ``n_features`` of the others' columns, or any of them; and what
-        a party learns about each of its columns beside (``Selector.told_bits``). A model, an evaluation or a value
-        answers with no choice of columns: their figures have lines of their own."""
-        if job.method not in METHODS:
-            return 0.0
+        """Of the columns of the others, or of horizontal parties of these."""
         if job.partition == "horizontal":
-            columns = len(self._table.columns)
-        else:
-            assumed = self.policy.partner_columns
-            columns = sum(self._columns.get(name, assumed) for name in job.parties if name != self.party)
-        beside = columns * METHODS[job.method].told_bits
-        kept = job.parameters.get("n_features")
-        if not isinstance(kept, int) or not 0 <= kept < columns:
-            return columns + beside
-        return math.log2(sum(math.comb(columns, number) for number in range(kept + 1))) + beside
+            return answer_bits(job, len(self._table.columns))
+        assumed = self.policy.partner_columns
+        return answer_bits(job, sum(self._columns.get(name, assumed) for name in job.parties if name != self.party))
 
     def _enter_noise(self, asked: Asked, rows: RowSet) -> None:
         """Charge the noise of a run once, when it first works on rows."""
@@ -246,6 +237,10 @@ class JournalRules:
                 often[journal.members(line.row_set)] += 1
             told = 1 + int(often[journal.inside(rows)].max(initial=0))
             self.policy.check_row_scores(self.party, asked.marked.short_name, told)
+            if asked.job.purpose == PREDICTIONS and rows.persons < self.policy.min_rows:
+                few = [line.rows for line in journal.lines(f"form = '{ROW_BY_ROW}' AND at >= '{a_day_ago()}'")]
+                today = sum(number for number in few if number < self.policy.min_rows)
+                self.policy.check_few_rows(self.party, asked.marked.short_name, today + len(rows.numbers))
             journal.keep_set(rows, exact=False)
             journal.add(
                 self._line(asked, rows, operation=asked.marked.id, readers=", ".join(readers), form=ROW_BY_ROW,
@@ -310,17 +305,22 @@ class JournalRules:
 
     # -- alignment -------------------------------------------------------------------------------------------------
 
-    def enter_alignment(self, job: Job, run: str) -> None:
-        """Each alignment lets the others ask about another list of ids: so many, no more."""
-        told = job.parameters.get("columns")
+    def enter_alignment(self, job: Job, run: str, few: int = 0) -> None:
+        """Each alignment lets the others ask about another list of ids: so many, no more. One of ``few`` ids, for
+        predictions, counts by these, so many a day."""
+        told, what = job.parameters.get("columns"), FEW_IDS if few else ALIGNMENT
         with self._writing("blind_ids") as journal:
-            self.policy.check_id_lists(self.party, journal.count("form = ?", ALIGNMENT) + 1)
+            if few:
+                today = journal.lines(f"operation = '{FEW_IDS}' AND at >= '{a_day_ago()}'")
+                self.policy.check_few_rows(self.party, "blind_ids", few + sum(line.statistics for line in today))
+            else:
+                self.policy.check_id_lists(self.party, journal.count("operation = ?", ALIGNMENT) + 1)
             sizes = job.parameters.get("rows")
             listed = ", ".join(f"{name}: {size}" for name, size in sizes.items()) if isinstance(sizes, dict) else ""
             others = ", ".join(name for name in job.parties if name != self.party)
             journal.add(
-                Line(now(), job.hash.hex(), run, job.method, ALIGNMENT, others, b"", self._table.n_rows, "",
-                     ALIGNMENT, note=listed[:500])
+                Line(now(), job.hash.hex(), run, job.method, what, others, b"", self._table.n_rows, "", ALIGNMENT,
+                     statistics=few, note=listed[:500])
             )  # fmt: skip
         if isinstance(told, Mapping):
             whole = {name: count for name, count in told.items() if isinstance(count, int) and count >= 0}

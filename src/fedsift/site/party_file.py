@@ -223,6 +223,8 @@ def _journal_lines(policy: Policy) -> list[str]:
         f"keyed_matching = {str(policy.keyed_matching).lower()}",
         "# How often the label holder may read a model's score of one and the same row (predictions), over all jobs.",
         f"max_row_scores = {policy.max_row_scores}",
+        "# How many rows a day may be predicted alone, or with fewer others than min_rows; 0 for none.",
+        f"few_rows_a_day = {policy.few_rows_a_day}",
         "# The share of a sum over rows that its largest two may make up; 1.0 for no such rule.",
         f"max_share = {policy.max_share}",
     ]

@@ -90,6 +90,7 @@ class Policy(Section):
     max_id_lists: int = Field(default=100, ge=1, description="a whole number, 1 or more")
     keyed_matching: bool = Field(default=False, description="true or false")
     max_row_scores: int = Field(default=20, ge=0, description="a whole number of scores a row, 0 or more")
+    few_rows_a_day: int = Field(default=100, ge=0, description="a whole number of rows; 0 for none below min_rows")
     max_share: float = Field(default=0.9, gt=0, le=1, description="a share of a sum, such as 0.9; 1 for no such rule")
 
     approval: Literal["policy", "person", "two persons"] = Field(
@@ -190,6 +191,15 @@ class Policy(Section):
                 "max_row_scores", party, operation,
                 f"the label holder has read {self.max_row_scores} scores of some of these rows, over all jobs. Measure "
                 "on shares (fs.value, fs.evaluate with model='additive'), or ask the party to raise max_row_scores",
+            )  # fmt: skip
+
+    def check_few_rows(self, party: str, operation: str, today: int) -> None:
+        """Refuse predictions of single rows, or of fewer than ``min_rows``, beyond so many rows a day."""
+        if today > self.few_rows_a_day:
+            raise PolicyRefused.by(
+                "few_rows_a_day", party, operation,
+                f"rows that are predicted alone, or with fewer than {self.min_rows}, are {self.few_rows_a_day} a day "
+                "here. Predict more rows together, wait a day, or ask the party to raise few_rows_a_day",
             )  # fmt: skip
 
     def check_share(self, party: str, operation: str, share: float) -> None:
@@ -304,16 +314,18 @@ def _check_listed(party: str, marked: Operation, job: Job | None) -> None:
             "no method was announced for this run. Fit a selector of fedsift (it announces itself), or call "
             "Federation.session(method, parameters)",
         )  # fmt: skip
-    if not (is_core(marked) and job.method != psi.JOB) and marked.id not in {other.id for other in listed(job.method)}:
+    allowed = {other.id for other in listed(job.method, job.purpose)}
+    if not (is_core(marked) and job.method != psi.JOB) and marked.id not in allowed:
+        what = f"{job.purpose} of the method" if job.purpose else "the announced method"
         raise PolicyRefused.by(
             "methods", party, marked.short_name,
-            f"it is no part of the announced method {job.method!r}. Announce the method that is really run",
+            f"it is no part of {what} {job.method!r}. Announce the method that is really run",
         )  # fmt: skip
 
 
-def listed(method: str) -> tuple[Operation, ...]:
+def listed(method: str, purpose: str = "") -> tuple[Operation, ...]:
     """The operations that a method, or the alignment before it, declares."""
-    return psi.OPERATIONS if method == psi.JOB else announced.listed(method)
+    return psi.OPERATIONS if method == psi.JOB else announced.listed(method, purpose)
 
 
 def _declared(name: str, arguments: Mapping[str, object], job: Job | None) -> Any:

@@ -20,8 +20,8 @@ import numpy as np
 
 from fedsift.core.exchange import Request
 from fedsift.core.identity import Identity
+from fedsift.core.job import PREDICTIONS, Run, run_of
 from fedsift.core.job import Job as Contract
-from fedsift.core.job import Run, run_of
 from fedsift.core.message import decode
 from fedsift.core.operation import Operation, find_operation
 from fedsift.core.party import Party, Site, begin_job, define_view, describe_label
@@ -30,8 +30,10 @@ from fedsift.errors import FedsiftError, OperationRefused, ParameterError, Polic
 from fedsift.evaluate import announced
 from fedsift.jobs.job_file import Job
 from fedsift.mpc import psi
+from fedsift.mpc.shared_rows import VIEW
 from fedsift.site import gate, verdict
 from fedsift.site.approval import Approvals
+from fedsift.site.few_rows import FewRows
 from fedsift.site.journal import Journal, Place
 from fedsift.site.journal_noise import is_noisy
 from fedsift.site.journal_rules import Asked, JournalRules
@@ -39,7 +41,7 @@ from fedsift.site.policy import ERRORS, Policy, is_core
 from fedsift.site.record import SiteLedger
 from fedsift.site.secrets import Secrets
 from fedsift.site.settings import load_party, read_party
-from fedsift.site.submitted import Announcement, read_submitted
+from fedsift.site.submitted import Announcement, purpose_of, read_submitted
 
 MAX_RUNS = 100  # under way at the same time
 
@@ -70,6 +72,7 @@ def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> P
     site.keep_results = settings.party.keep_results
     site.audits = Path(path).parent / verdict.FOLDER
     site.approvals = settings.approvals(Path(path).parent, own.signing_key.public, verdict.Fingerprint.of(table))
+    site.few.only = None if job is None else purpose_of(job)
     for each in accepted or ():
         site.check_audit(*each)
     return site
@@ -93,6 +96,7 @@ class PolicySite(Site):
         self.approvals: Approvals | None = None  # what its people have to approve
         self.journal = JournalRules(name, table, persons, policy, journal or Journal.in_memory())
         self.rows_of_job = self.journal.rows_of_job
+        self.few = FewRows(name, self.journal)  # that may be predicted
         self._accepted = dict(self.views)  # views as they were when they were last judged
         self._distinct: dict[str, tuple[Any, int]] = {}  # view -> its rows, and how many different ones they are
         self._all = np.arange(table.n_rows)
@@ -109,7 +113,11 @@ class PolicySite(Site):
             self._check_approved(job)
             gate.remember(self.job_folder, job)
             return
-        self._judge(marked, arguments, run.job if run is not None else None)
+        job_here, rows = run.job if run is not None else None, self.views.get(request.view, (None, None))[0]
+        self._judge(marked, arguments, job_here)
+        self.few.check_step(marked, arguments, job_here)
+        if self.few.is_closed(marked, job_here, rows):
+            self.policy.check_rows(self.name, marked.short_name, self.distinct_rows(request.view))
         if marked is define_view:
             self._check_order(arguments.get("rows"))
         if marked in psi.LISTS and run is not None and run.job is not None:
@@ -151,7 +159,10 @@ class PolicySite(Site):
         self.policy.check_operation(self.name, marked, arguments, job)
 
     def _judge_rows(self, marked: Operation, view: str, run: Run | None) -> None:
-        """Refuse too few persons. Where one has several rows, a refusal tells something about them, and counts."""
+        """Refuse too few persons, but for predictions. Where one has several rows, a refusal tells something about
+        them, and counts."""
+        if self.few.allows(run.job if run is not None else None, self.views[view][0]):
+            return
         job = run.job if run is not None and self._most_rows > 1 else None
         if job is not None:
             self.journal.check_refusals(marked.short_name, job)
@@ -176,7 +187,10 @@ class PolicySite(Site):
         self.policy.check_share(self.name, marked.short_name, share)
 
     def _enter(self, asked: Asked) -> None:
-        if tells(asked.marked):
+        if asked.job.purpose == PREDICTIONS:  # of each row by itself: nothing that cuts the table
+            if asked.job.role_of(self.name) != "active":
+                self.journal.check_refusals(asked.marked.short_name, asked.job)
+        elif tells(asked.marked):
             self.journal.enter(asked)
         else:
             self.journal.enter_rows(asked, told=asked.marked is describe_label)
@@ -189,7 +203,7 @@ class PolicySite(Site):
             self.journal.enter_rows(asked, told=False)
 
     def _enter_alignment(self, job: Contract, attempt: str) -> None:
-        self.journal.enter_alignment(job, attempt)
+        self.journal.enter_alignment(job, attempt, self.few.ids_of(job))
 
     def _write(self, asked: Asked, value: Any) -> None:
         self.journal.write(asked, value)
@@ -201,6 +215,7 @@ class PolicySite(Site):
     def _judge_job(self, job: Contract, session: str) -> None:
         self.policy.check_job(self.name, job.method, job.parameters)
         self.policy.check_partition(self.name, job)
+        self.few.check_job(job)
         if job.partition == "vertical" and set(job.label_parties) - {job.active}:
             raise OperationRefused(self.name, "begin_job", "of parties that share rows one is the label holder")
         if self.pad_rows > 1 and job.partition != "vertical":
@@ -249,9 +264,11 @@ class PolicySite(Site):
 
     def _after(self, marked: Operation, request: Request, value: Any) -> None:
         gate.check_going_on(self.name, marked.short_name, self.job_folder)
+        run = self.runs.get(run_of(request.session))
+        self.few.take(marked, run.job if run is not None else None, self.views.get(VIEW, (None, None))[0])
         for name, view in list(self.views.items()):
             if self._accepted.get(name) is not view:
-                self._judge_view(marked, name, self.runs.get(run_of(request.session)))
+                self._judge_view(marked, name, run)
                 self._accepted[name] = view
         asked = self._asked(marked, request)
         if asked is not None and tells(marked):

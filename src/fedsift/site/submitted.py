@@ -40,6 +40,11 @@ def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announ
     return parties, jobs
 
 
+def purpose_of(job: Job | Mapping[str, Any]) -> str:
+    """What the submitted job is for alone (``Job.purpose``); empty where it says nothing."""
+    return "" if isinstance(job, Job) else str(job.get("purpose", ""))
+
+
 def _with_inner(name: str, given: Mapping[str, object]) -> list[Announcement]:
     """A method that fits another one: its own job, which tells that one's parameters, and the inner jobs."""
     if name not in METHODS or METHODS[name].jobs_within is Selector.jobs_within:

@@ -29,9 +29,8 @@ MASKED = (
     # linear descent, and predictions
     "hide_columns", "share_scores", "residual_shares", "gradient_shares", "logistic.part_scores",
     # networks on shares
-    "sine_network.hide_rows", "sine_network.take_rows", "sine_network.send_angles", "sine_network.join_angles",
-    "sine_network.send_output", "sine_network.shorten_error", "sine_network.send_error", "sine_network.send_gradients",
-    "sine_network.send_answer",
+    "sine_network.hide_rows", "sine_network.take_rows", "sine_network.send_angles", "sine_network.send_output",
+    "sine_network.shorten_error", "sine_network.send_gradients", "sine_network.send_answer",
     # ranks, and measures on shares
     "correlate_ranks", "scores.begin_grading", "scores.grade_on",
 )  # fmt: skip

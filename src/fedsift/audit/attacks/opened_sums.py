@@ -61,8 +61,9 @@ def _sample_profiles(fresh: Fresh, party: str, bins: int, min_cell: int, width: 
 
 
 @attack(
-    reads=["masked_class_sums", "open_class_sums"], role="coordinator", target="columns", knows=_SAMPLE, declared="no"
-)
+    reads=["masked_class_sums", "open_class_sums", "masked_weighted_sums", "open_weighted_sums"], role="coordinator",
+    target="columns", knows=_SAMPLE, declared="no",
+)  # fmt: skip
 def class_sums_name_columns(view: View, truth: Truth) -> Measure:
     """Share of a passive party's columns that are named rightly from their class sums."""
     opened = [each for each in opened_sums(view) if each.bins is None]
@@ -77,7 +78,10 @@ def class_sums_name_columns(view: View, truth: Truth) -> Measure:
     return _named(right, total) if total else Measure("columns named", 0.0, 0.0, 0.0, note=_SILENT)
 
 
-@attack(reads=["open_counts", "masked_counts"], role="coordinator", target="columns", knows=_SAMPLE, declared="no")
+@attack(
+    reads=["open_counts", "masked_counts"], role="coordinator", target="columns",
+    knows=_SAMPLE, declared="no",
+)  # fmt: skip
 def label_counts_name_columns(view: View, truth: Truth) -> Measure:
     """Share of a passive party's columns that are named rightly from sizes and label counts of their bins."""
     settings = view.job.parameters
@@ -97,7 +101,8 @@ def label_counts_name_columns(view: View, truth: Truth) -> Measure:
 
 
 @attack(
-    reads=["masked_class_sums", "open_class_sums"], role="coordinator", target="membership", declared="no",
+    reads=["masked_class_sums", "open_class_sums", "masked_weighted_sums", "open_weighted_sums"], role="coordinator",
+    target="membership", declared="no",
     knows="whole records of people, half of whom took part, and a public sample",
 )  # fmt: skip
 def class_sums_tell_members(view: View, truth: Truth) -> Measure:
@@ -142,8 +147,8 @@ def _unit(sums: np.ndarray, public: np.ndarray, labels: np.ndarray, sizes: np.nd
 
 
 @attack(
-    reads=["open_counts", "masked_counts", "open_targets", "masked_targets"], role="coordinator", target="membership",
-    declared="no",
+    reads=["open_counts", "masked_counts", "open_targets", "masked_targets"],
+    role="coordinator", target="membership", declared="no",
     knows="whole records of people, half of whom took part, a public sample, and which column is which",
 )  # fmt: skip
 def label_counts_tell_members(view: View, truth: Truth) -> Measure:

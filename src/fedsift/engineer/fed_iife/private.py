@@ -29,6 +29,7 @@ import numpy as np
 
 from fedsift.core.expressions import CLIP, Column, Expression, call, evaluate, parse
 from fedsift.core.federation import Federation
+from fedsift.core.labels import amounts
 from fedsift.core.party import Party
 from fedsift.core.requested import check_above_zero, check_size
 from fedsift.crypto.dp import whole_gaussian_noise
@@ -91,7 +92,7 @@ def _amounts(party: Party) -> np.ndarray:
     label = party.table.label
     if label is None:
         raise DataError(f"party {party.name!r} has no label column")
-    return np.asarray(label, dtype=np.float64)
+    return amounts(label, party.name)
 
 
 def _rows(

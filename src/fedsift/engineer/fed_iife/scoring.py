@@ -18,9 +18,11 @@ Both learn totals over the parties only. Parties learn the formulas and the mode
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost
 from fedsift.core.expressions import evaluate, parse
@@ -30,10 +32,9 @@ from fedsift.core.requested import check_above_zero, check_positions, check_size
 from fedsift.errors import OperationRefused
 from fedsift.models.fed_linear import FITS as SEARCHED
 from fedsift.models.fed_linear import PENALTIES, fed_average, moments, unpack_moments, validation_scores
-from fedsift.mpc.horizontal_study import DESIGN, ONCE, TARGET, TRAIN, Study
+from fedsift.mpc.horizontal_study import ONCE, Design, Study, design_of, target_of, training_of
 from fedsift.mpc.secure_sum import SecureSum, both, summed, told_alike
 
-POOL, INCOMING = "engineer pool", "engineer incoming"
 _FLAT = 1e-6  # a candidate whose deviation is below this share of its size is constant for all purposes
 _ALIKE = 1e-4  # one that the chosen features explain up to this share of its variance adds nothing
 
@@ -41,8 +42,22 @@ _ALIKE = 1e-4  # one that the chosen features explain up to this share of its va
 # --- a party's side --------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Pool:
+    """The columns that candidates are made of and held against."""
+
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A batch of candidates, not scaled yet."""
+
+    values: NDArray[np.float64]
+
+
 def _width(party: Party) -> int:
-    return int(party.state[POOL].shape[1])
+    return int(party.held(Pool).values.shape[1])
 
 
 def _check_start(party: Party, step: str, start: int, last: int | None = None) -> None:
@@ -53,7 +68,7 @@ def _check_start(party: Party, step: str, start: int, last: int | None = None) -
 
 @operation("iife.start_pool", when="epsilon=none", times=ONCE, discloses="control", about="acknowledgement")
 def start_pool(party: Party) -> None:
-    party.state[POOL] = party.state[DESIGN]
+    party.keep(Pool(design_of(party)))
     told_alike(party, "start_pool")
 
 
@@ -61,7 +76,7 @@ def start_pool(party: Party) -> None:
 def use_columns(party: Party, *, positions: np.ndarray) -> None:
     """Take these features of the pool as the design of the next fit."""
     check_positions(party.name, "use_columns", "positions", positions, _width(party))
-    party.state[DESIGN] = party.state[POOL][:, positions]
+    party.keep(Design(party.held(Pool).values[:, positions]))
     told_alike(party, "use_columns", positions=positions)
 
 
@@ -74,8 +89,8 @@ def use_columns(party: Party, *, positions: np.ndarray) -> None:
 )
 def offer_candidates(party: Party, *, formulas: Annotated[list[str], AtMost(10_000)]) -> np.ndarray:
     values = evaluate([parse(text) for text in formulas], party.table, party.name)
-    party.state[INCOMING] = values
-    seen = values[party.state[TRAIN]]
+    party.keep(Incoming(values))
+    seen = values[training_of(party)]
     return np.stack([(~np.isnan(seen)).sum(axis=0), np.nansum(seen, axis=0), np.nansum(seen**2, axis=0)])
 
 
@@ -90,13 +105,13 @@ def offer_candidates(party: Party, *, formulas: Annotated[list[str], AtMost(10_0
 )
 def admit(party: Party, *, start: int, keep: np.ndarray, centre: np.ndarray, deviation: np.ndarray) -> None:
     """Standardise the candidates and put them into the pool from position ``start`` on (asked twice, done once)."""
-    check_positions(party.name, "admit", "keep", keep, party.state[INCOMING].shape[1])
+    check_positions(party.name, "admit", "keep", keep, party.held(Incoming).values.shape[1])
     _check_start(party, "admit", start)
     for name, given in (("centre", centre), ("deviation", deviation)):
         check_size(party.name, "admit", name, given, len(keep))
     check_above_zero(party.name, "admit", "deviation", deviation)
-    fresh = np.nan_to_num((party.state[INCOMING][:, keep] - centre) / deviation, nan=0.0)
-    party.state[POOL] = np.hstack([party.state[POOL][:, :start], fresh])
+    fresh = np.nan_to_num((party.held(Incoming).values[:, keep] - centre) / deviation, nan=0.0)
+    party.keep(Pool(np.hstack([party.held(Pool).values[:, :start], fresh])))
     told_alike(party, "admit", start=start, keep=keep, centre=centre, deviation=deviation)
 
 
@@ -111,10 +126,10 @@ def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.nda
     """For each feature from ``start`` on: its product with each chosen one, with the target, and with itself."""
     _check_start(party, "candidate_moments", start)
     check_positions(party.name, "candidate_moments", "chosen", chosen, _width(party))
-    pool, train = party.state[POOL], party.state[TRAIN]
+    pool, train = party.held(Pool).values, training_of(party)
     fresh = pool[train, start:]
     return np.hstack(
-        [fresh.T @ pool[np.ix_(train, chosen)], fresh.T @ party.state[TARGET][train], (fresh**2).sum(axis=0)[:, None]]
+        [fresh.T @ pool[np.ix_(train, chosen)], fresh.T @ target_of(party)[train], (fresh**2).sum(axis=0)[:, None]]
     )
 
 
@@ -127,7 +142,7 @@ def candidate_moments(party: Party, *, start: int, chosen: np.ndarray) -> np.nda
 )
 def feature_moments(party: Party, *, position: int) -> np.ndarray:
     _check_start(party, "feature_moments", position, last=_width(party) - 1)
-    pool = party.state[POOL][party.state[TRAIN]]
+    pool = party.held(Pool).values[training_of(party)]
     return np.asarray(pool.T @ pool[:, position])
 
 
@@ -142,8 +157,8 @@ def candidate_errors(
     party: Party, *, chosen: np.ndarray, extra: np.ndarray, weights: np.ndarray, squared: bool
 ) -> np.ndarray:
     """One error a model, then that of predicting the mean. ``extra`` is a pool position a model, -1 for none."""
-    rows = ~party.state[TRAIN]
-    pool, target = party.state[POOL], party.state[TARGET][rows]
+    rows = ~training_of(party)
+    pool, target = party.held(Pool).values, target_of(party)[rows]
     check_positions(party.name, "candidate_errors", "chosen", chosen, _width(party))
     check_positions(party.name, "candidate_errors", "extra", extra, _width(party), low=-1)
     check_size(party.name, "candidate_errors", "weights", weights, len(extra), len(chosen) + 1, target.shape[1])

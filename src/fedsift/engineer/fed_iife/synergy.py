@@ -24,14 +24,16 @@ from scipy.special import digamma
 
 from fedsift.core.expressions import CLIP
 from fedsift.core.party import Party
+from fedsift.core.requested import check_positions, check_size
 from fedsift.models.fed_linear import FITS as SEARCHED
 from fedsift.models.fed_linear import unpack_moments, with_intercept
-from fedsift.mpc.horizontal_study import DESIGN, TARGET, TRAIN, Study
+from fedsift.mpc.horizontal_study import Study, design_of, target_of, training_of
 from fedsift.mpc.secure_sum import SecureSum, both, summed
 
 GRID = 200  # cells of the grid from -CLIP to CLIP on which quartiles are looked up
 FEW = 10  # a variable with at most so many values is discrete
 _CELLS = 4
+_TERMS = _CELLS + 2  # of a column: z, z^2, z^3 and its hinges
 _BLOCK = 1 << 20  # distances held at once while pairs are scored
 
 
@@ -58,8 +60,10 @@ def grid_counts(party: Party) -> np.ndarray:
     about="sums of products of the additive terms and the target",
 )
 def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
-    basis = additive_basis(_held(party), edges)
-    joint = np.hstack([with_intercept(basis), party.state[TARGET][party.state[TRAIN]]])
+    values = _held(party)
+    check_size(party.name, "additive_moments", "edges", edges, values.shape[1], _CELLS - 1)
+    basis = additive_basis(values, edges)
+    joint = np.hstack([with_intercept(basis), target_of(party)[training_of(party)]])
     product = joint.T @ joint
     return np.asarray(product[np.triu_indices(len(product))])
 
@@ -73,8 +77,11 @@ def additive_moments(party: Party, *, edges: np.ndarray) -> np.ndarray:
 )
 def pair_tables(party: Party, *, edges: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     """(1 + outputs) x pairs x 16 numbers, then the squared residuals of each output."""
-    values = _held(party)
-    residual = party.state[TARGET][party.state[TRAIN]] - with_intercept(additive_basis(values, edges)) @ coefficients
+    values, outputs = _held(party), target_of(party).shape[1]
+    width = values.shape[1]
+    check_size(party.name, "pair_tables", "edges", edges, width, _CELLS - 1)
+    check_size(party.name, "pair_tables", "coefficients", coefficients, _TERMS * width + 1, outputs)
+    residual = target_of(party)[training_of(party)] - with_intercept(additive_basis(values, edges)) @ coefficients
     cell = (values[:, :, None] >= edges).sum(axis=2)
     one_hot = (cell[:, :, None] == np.arange(_CELLS)).astype(np.float64)
     one_hot = one_hot.reshape(len(values), _CELLS * values.shape[1])
@@ -84,7 +91,7 @@ def pair_tables(party: Party, *, edges: np.ndarray, coefficients: np.ndarray) ->
 
 
 def _held(party: Party) -> np.ndarray:
-    return np.asarray(np.clip(party.state[DESIGN][party.state[TRAIN]], -CLIP, CLIP))
+    return np.asarray(np.clip(design_of(party)[training_of(party)], -CLIP, CLIP))
 
 
 def _pair_blocks(matrix: np.ndarray) -> np.ndarray:
@@ -142,7 +149,7 @@ def interaction_f(counts: np.ndarray, sums: np.ndarray, squares: np.ndarray, n: 
 def anova_scores(total: SecureSum, study: Study, width: int) -> np.ndarray:
     """Scores of all pairs of the design's columns, in the order of ``itertools.combinations``. Three rounds."""
     edges = quartile_edges(total.sum(grid_counts, (width, GRID)))
-    terms = 6 * width
+    terms = _TERMS * width
     matrix = unpack_moments(total.sum(additive_moments, edges=edges), terms + 1 + study.outputs)
     coefficients = additive_fit(matrix, terms)
     pairs = width * (width - 1) // 2
@@ -168,14 +175,16 @@ def local_interaction(party: Party, *, pairs: np.ndarray, neighbours: int, max_r
     The same rows in every step, from this party's own secret: rows of a seed that a request brings would be other ones
     in each.
     """
-    rows = np.flatnonzero(party.state[TRAIN])
+    check_size(party.name, "local_interaction", "pairs", pairs, None, 2)
+    check_positions(party.name, "local_interaction", "pairs", pairs.ravel(), design_of(party).shape[1])
+    rows = np.flatnonzero(training_of(party))
     if len(rows) > max_rows:
         generator = party.generator("iife: rows of interaction", party.job.random_state)
         rows = np.sort(generator.permutation(rows)[:max_rows])
         party.site.enter_part(party, party.row_numbers[rows], "iife.local_interaction")
     if len(rows) <= 2 * neighbours:
         return np.zeros(len(pairs) + 1)
-    design, target = party.state[DESIGN][rows], party.state[TARGET][rows]
+    design, target = design_of(party)[rows], target_of(party)[rows]
     # Different classes are farther apart than any two values.
     y = target[:, 0] if target.shape[1] == 1 else 1e6 * target.argmax(axis=1)
     return len(rows) * np.append(interaction_information(design, y, pairs, neighbours), 1.0)

@@ -23,7 +23,7 @@ from fedsift.engineer.flafe.features import BOUND, Seed
 from fedsift.engineer.flafe.grid import held_out_rows
 from fedsift.engineer.forms import bivariate, scaled
 from fedsift.errors import OperationRefused
-from fedsift.mpc.horizontal_study import RAW, TRAIN
+from fedsift.mpc.horizontal_study import RawColumns, TrainingRows
 
 _SHOWN_ROWS = 2000  # are enough to see which columns stand for others
 _POWER_STEPS = 10
@@ -59,6 +59,14 @@ class Pool:
     """What a party chooses from in the end: its operands, then the combined columns that it holds."""
 
     values: np.ndarray
+
+
+def formed(party: Party) -> OwnFeatures:
+    """What a party has made of its columns, once it has formed candidates."""
+    own = party.held(OwnFeatures)
+    if len(own.values) != len(own.train):
+        raise OperationRefused(party.name, "own features", "an earlier step must come first: no candidates were formed")
+    return own
 
 
 # --- candidates ------------------------------------------------------------------------------------------------------
@@ -119,7 +127,8 @@ def load_numbers(party: Party, *, columns: list[str], seed: Seed) -> list[str]:
         chosen = representatives(raw[train], settings["max_columns"])
         names, raw = [names[i] for i in chosen], raw[:, chosen]
     party.keep(OwnFeatures(names, train, raw))
-    party.state[RAW], party.state[TRAIN] = raw, train  # where a grid's common statistics are taken from
+    party.keep(RawColumns(raw))  # where a grid's common statistics are taken from
+    party.keep(TrainingRows(train))
     return names
 
 
@@ -196,7 +205,7 @@ def _form(party: Party, owner: str, grow: bool, centre: np.ndarray, deviation: n
     place = {name: i for i, name in enumerate(own.names)}
     own.formulas = [str(each) for each in (local_candidates(base) if grow else base)]
     own.values = _evaluate(own.formulas, lambda column: own.raw[:, place[column.name]], len(own.raw))
-    party.state[RAW] = own.values
+    party.keep(RawColumns(own.values))
 
 
 @operation(
@@ -243,7 +252,7 @@ def _rescale(party: Party, centre: np.ndarray, deviation: np.ndarray) -> int:
     own.formulas = [str(formula) for formula in made]
     own.values = np.column_stack(values) if values else np.empty((party.n_rows, 0))
     own.raw = np.empty((0, 0))
-    party.state.pop(RAW, None)
+    party.state.pop(RawColumns, None)
     return len(made)
 
 

@@ -8,18 +8,21 @@ the combined features carry nothing: with the paper's noise that is so. Only num
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from fedsift.core.arguments import MAX_INT, Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
-from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, own_target
+from fedsift.engineer.flafe.asked import check_places
+from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, formed, own_target
 from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import CrossFeature, Feature, column_unit
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
-from fedsift.errors import DataError
+from fedsift.errors import DataError, OperationRefused
 from fedsift.mpc.ring import from_ring, to_ring
 from fedsift.mpc.secure_sum import SecureSum, summed
 
@@ -88,14 +91,17 @@ def compare_matrix(
     holder: bool,
     task: Task,
     rows: int,
-    seed: int,
+    seed: Annotated[int, Between(0, MAX_INT)],
     units: list[float],
     scale: list[float] | None,
 ) -> dict[str, int]:
     """Columns side by side: base, local, kept local, kept combined, noise as wide as those, then 1 and the target."""
-    own, operands, pool = party.held(OwnFeatures), party.held(Operands).columns, party.held(Pool).values
+    own, operands, pool = formed(party), party.held(Operands).columns, party.held(Pool).values
     train, count = own.train, operands.shape[1]
+    check_places(party, "compare_matrix", kept, pool.shape[1])
     mine = [position for position in kept if position < count]
+    if len(units) != len(kept) - len(mine):
+        raise OperationRefused(party.name, "compare_matrix", "a unit for each combined column that was kept")
     cross = pool[:, [position for position in kept if position >= count]] / np.array(units)
     spread = cross[train].std(axis=0) if len(cross) else np.ones(0)
     noise = np.random.default_rng(seed).laplace(size=cross.shape) / np.sqrt(2) * spread

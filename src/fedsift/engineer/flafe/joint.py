@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.engineer.flafe.asked import check_places
 from fedsift.engineer.flafe.candidates import Pool, evaluate_at
 from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
 from fedsift.engineer.flafe.features import CrossFeature, Pair, read_record
 from fedsift.engineer.flafe.grid import Layout
-from fedsift.errors import DataError, SecurityError
+from fedsift.errors import SecurityError
 from fedsift.select.engineered import add_engineered, own_features
 from fedsift.select.selection import Selection
 
@@ -57,10 +58,7 @@ def parts_of(cross: Sequence[CrossFeature], group: str) -> list[OwnPart]:
 
 
 def _store(party: Party, model: str) -> CombinedStore:
-    kept = party.keys.get(f"flafe:{model}")
-    if not isinstance(kept, CombinedStore):
-        raise DataError(f"party {party.name!r} has no part of this engineer: fit it in this federation first")
-    return kept
+    return party.models.part(model, CombinedStore)
 
 
 @operation("flafe.keep_parts", when="protection=columns|open", times=1, discloses="control", about="acknowledgement")
@@ -68,9 +66,11 @@ def keep_parts(party: Party, *, model: str, records: list[dict[str, str | int]])
     """Remember, at this site, the operands of kept features and the released values of those it holds."""
     ids, pool = party.table.ids.tolist(), party.held(Pool).values
     parts = [read_record(OwnPart, record, party.name) for record in records]
+    check_places(party, "keep_parts", (part.position for part in parts if part.position >= 0), pool.shape[1])
     values = {part.formula: dict(zip(ids, pool[:, part.position].tolist())) for part in parts if part.position >= 0}
     noise = party.held(NoisyColumns) if NoisyColumns in party.state else None
-    party.keys[f"flafe:{model}"] = CombinedStore([part.operand for part in parts], values, noise, set(ids))
+    operands = [part.operand for part in parts]
+    party.models.keep(model, CombinedStore(operands, values, noise, set(ids)))
 
 
 @operation(

@@ -110,7 +110,11 @@ def masked_sides(party: Party, *, tasks: list[dict[str, str | int]]) -> list[lis
 
 
 @operation(
-    "flafe.own_sides", times=2, discloses="aggregate", about="sums of products of its own unnamed columns", reply=list
+    "flafe.own_sides",
+    times=2,
+    discloses="aggregate",
+    about="sums of products of its own unnamed columns",
+    reply=[Array("i", 2)],
 )
 def own_sides(party: Party, *, names: list[str]) -> list[Ring]:
     held = party.held(JointMatrices)

@@ -22,8 +22,8 @@ from fedsift.engineer.flafe.shared_residual import (
     multiply_shares,
     read_total,
 )
-from fedsift.engineer.flafe.statistics import SCORE_ROOM, ModelPart, Predictions, Term
-from fedsift.errors import DataError
+from fedsift.engineer.flafe.statistics import SCORE_ROOM, Fraction, ModelPart, Predictions, Term
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 
 _SCORE_BITS = 24
@@ -38,10 +38,7 @@ class Scores:
 
 
 def _part(party: Party, model: str) -> ModelPart:
-    part = party.keys.get(f"flafe statistics:{model}")
-    if not isinstance(part, ModelPart):
-        raise DataError(f"party {party.name!r} has no part of this model: fit it in this federation first")
-    return part
+    return party.models.part(model, ModelPart)
 
 
 @operation(
@@ -83,9 +80,11 @@ def _factors(party: Party, part: ModelPart) -> np.ndarray:
 )
 def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights: list[int]) -> None:
     """Add up the shares of the weighted products with one peer."""
-    share = multiply_shares(party, peer, sent, number).reshape(len(weights), -1)
+    scores, share = party.held(Scores), multiply_shares(party, peer, sent, number)
+    if len(share) != len(weights) * len(scores.products):
+        raise OperationRefused(party.name, "add_terms", "a weight for each term of these two parties")
+    share = share.reshape(len(weights), len(scores.products))
     total = (share * np.array(weights, dtype=np.int64).view(np.uint64)[:, None]).sum(axis=0, dtype=np.uint64)
-    scores = party.held(Scores)
     scores.products = scores.products + total
 
 
@@ -95,7 +94,7 @@ def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights
     times=1,
     discloses="masked",
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
-    reply=list,
+    reply=[Array("i")],
 )
 def prediction_share(party: Party, *, reader: LabelHolder, others: list[PartyName], number: int) -> list[Ring]:
     scores = party.held(Scores)
@@ -113,10 +112,15 @@ def prediction_share(party: Party, *, reader: LabelHolder, others: list[PartyNam
     learns="the sum of the other parties' scores of each row, and the cross-party part",
     reply=Array("f"),
 )
-def read_prediction(party: Party, *, model: str, sent: dict[str, list[Ring]], number: int, bits: int) -> np.ndarray:
+def read_prediction(
+    party: Party, *, model: str, sent: dict[str, list[Ring]], number: int, bits: Fraction
+) -> np.ndarray:
     part, scores = _part(party, model), party.held(Scores)
     both = np.concatenate([scores.own, scores.products])
     if sent:
+        for name, vectors in sent.items():
+            if len(vectors) != 1 or vectors[0].shape != both.shape:
+                raise ReplyError(name, "prediction_share", f"it should be one vector of {len(both)} numbers")
         both = both + read_total(party, {name: vectors[0] for name, vectors in sent.items()}, number)
     score, product = np.split(both, 2)
     z = from_ring(score, _SCORE_BITS) + from_ring(product, bits)

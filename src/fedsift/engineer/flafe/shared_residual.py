@@ -30,7 +30,7 @@ import numpy as np
 
 from fedsift.core.arguments import PartyName
 from fedsift.core.message import message
-from fedsift.core.operation import Array, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_known, check_positions
 from fedsift.engineer.flafe.features import Position
@@ -150,7 +150,7 @@ def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
     times=1,
     discloses="masked",
     about="a share of the residual for every pair of other parties, masked for its receiver",
-    reply=dict,
+    reply=ByName(ByName(Array("i"))),
 )
 def split_residual(party: Party, *, pairs: list[list[str | int]]) -> dict[str, dict[str, Ring]]:
     """The label holder shares its residual with each pair. In a pair of its own it keeps all of it."""
@@ -319,7 +319,7 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
     discloses="masked",
     receives="masked",
     about="its share of a product column, split for the other pairs of parties and masked for the receivers",
-    reply=dict,
+    reply=ByName(ByName(Array("i"))),
 )
 def share_product(
     party: Party, *, peer: PartyName, sent: Ring, number: int, pairs: list[list[str | int]], weight: int

@@ -18,15 +18,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from typing import Annotated
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.expressions import Call, parse
 from fedsift.core.federation import Federation
 from fedsift.core.job import Job
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
-from fedsift.engineer.flafe.candidates import OwnFeatures, own_target
+from fedsift.engineer.flafe.candidates import OwnFeatures, formed, own_target
 from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, read_record
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
@@ -52,6 +54,7 @@ from fedsift.mpc.ring import Ring, from_ring, to_ring
 _LIMIT = 16.0
 SCORE_ROOM = 2.0**37  # far beyond any score, and their sums fit the ring
 _MOST = 15.0  # of the residual
+Fraction = Annotated[int, Between(1, 62)]  # bits after the point
 MOST_WEIGHT = 10.0  # of it for all products together; the rest is for what the local-only model misses
 _HOLDER = 0.6  # of that for the label holder's part
 
@@ -125,7 +128,7 @@ class Term:
 )
 def local_matrix(party: Party, *, holder: bool, task: Task, rows: int) -> dict[str, int]:
     """Columns and own features; the label holder adds a one and its standardised target."""
-    own = party.held(OwnFeatures)
+    own = formed(party)
     train = own.train
     formulas = list(dict.fromkeys([*own.formulas[: len(own.names)], *own.chosen]))
     columns = own.values[:, [own.formulas.index(text) for text in formulas]]
@@ -202,7 +205,7 @@ def powers_of(functions: Sequence[str]) -> int:
     discloses="control",
     about="acknowledgement",
 )
-def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], bits: int) -> None:
+def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], bits: Fraction) -> None:
     """Remember, at this site, own weights and the own factors of cross-party terms."""
     own, factors = party.held(LocalModel), [read_record(Factor, term, party.name) for term in terms]
     keep_part(party, model, ModelPart(own.formulas, own.weights, own.centre, own.deviation, factors, bits))
@@ -210,7 +213,7 @@ def keep_model(party: Party, *, model: str, terms: list[dict[str, str | int]], b
 
 def keep_part(party: Party, model: str, part: ModelPart) -> None:
     """Where `prediction.py` looks for it."""
-    party.keys[f"flafe statistics:{model}"] = part
+    party.models.keep(model, part)
 
 
 @dataclass(frozen=True)
@@ -370,7 +373,8 @@ class StatisticsRun:
     def _factor(self, party: str, position: int, unit: float) -> str:
         """An operand as the model uses it: cut at another number of deviations."""
         formula = parse(self.operands[party][position])
-        assert isinstance(formula, Call)  # operands are scaled
+        if not isinstance(formula, Call) or formula.function != "scale":
+            raise ReplyError(party, "take_operands", "an operand that it told is not scaled")
         centre, deviation = formula.numbers
         return str(scaled(formula.arguments[0], centre, deviation * unit))
 

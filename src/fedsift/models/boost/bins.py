@@ -7,8 +7,7 @@ subtraction): so no sum that the label holder reads, or can compute, is about fe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -108,15 +107,3 @@ def safe_groups(node: np.ndarray, sibling: np.ndarray, least: int, ordered: bool
 
 def _fine(rows: np.ndarray, least: int) -> np.ndarray:
     return np.asarray((rows == 0) | (rows >= least))
-
-
-@dataclass
-class SplitRecords:
-    """The cuts of this party's columns that were taken in this run: what a kept model needs of it."""
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-
-
-def split_record(bins: ColumnBins, left: np.ndarray, unseen_left: bool) -> dict[str, Any]:
-    """What a party needs to send a new row left or right."""
-    return {"bins": bins.as_dict(), "left": [bool(x) for x in left], "unseen_left": unseen_left}

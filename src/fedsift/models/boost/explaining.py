@@ -16,14 +16,13 @@ import numpy as np
 import pandas as pd
 
 from fedsift.core.arguments import AtMost, LabelHolder
-from fedsift.core.binning import ColumnBins
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import rounded_numbers, row_by_row
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, ReplyError
-from fedsift.models.boost.results import StoredNode, goes_left, stored_part
+from fedsift.models.boost.stored import StoredNode, goes_left, stored_part, told_records
 from fedsift.models.tree_shap import Cut, Feature, Leaf, Node, covers, shapley_of_tree
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import Pairs, meet_all
@@ -42,8 +41,8 @@ class Explained:
 
 def _sides(party: Party, model: str) -> dict[str, np.ndarray]:
     """Of each of its cuts: the number of its column, and which rows go left (packed bits)."""
-    records, every = stored_part(party, model).records, np.arange(party.n_rows)
-    names = [ColumnBins.read(record["bins"]).column for record in records]
+    records, every = told_records(party, model), np.arange(party.n_rows)
+    names = [record.bins.column for record in records]
     missing = next((name for name in names if name not in party.columns), None)
     if missing is not None:
         raise DataError(f"party {party.name!r} lacks the column {missing!r} that the model uses")
@@ -87,7 +86,7 @@ def explain_rows(party: Party, *, model: Name, boxes: Annotated[dict[str, Sealed
             raise ReplyError(name, "tell_sides", "it told other rows or cuts than there are")
     part = stored_part(party, model)
     values: dict[Feature, np.ndarray] = {}
-    outputs = len(part.base)
+    outputs = len(part.labelled.base)
     for tree in part.trees:
         nodes = [_node(node, sides, party.n_rows) for node in tree.nodes]
         for feature, moved in shapley_of_tree(nodes, covers(nodes, party.n_rows), party.n_rows).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -11,11 +10,11 @@ from fedsift.core.binning import ColumnBins
 from fedsift.core.party import Labels, Party
 from fedsift.core.workers import side_by_side
 from fedsift.errors import ReplyError
-from fedsift.models.boost.bins import split_record
 from fedsift.models.boost.level_messages import LevelSums, check_sums
 from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
+from fedsift.models.boost.stored import SplitRecords, StoredNode, StoredTree
 from fedsift.models.boost.sums import GradientLayout, read_sums
 from fedsift.models.boost.tree import Histogram, Split, TreeSettings, Units
 from fedsift.mpc.encrypted_histogram import own_key
@@ -31,7 +30,7 @@ class Model:
     margins: np.ndarray
     base: np.ndarray
     generator: np.random.Generator
-    trees: list[dict[str, Any]] = field(default_factory=list)
+    trees: list[StoredTree] = field(default_factory=list)
     history: list[float] = field(default_factory=list)
     uses: dict[str, dict[int, list[float]]] = field(default_factory=dict)  # party -> column -> [splits, gain]
     stopped: bool = False
@@ -74,7 +73,7 @@ class Job:
     nodes: dict[int, Node] = field(default_factory=dict)
     open: list[Node] = field(default_factory=list)  # with a known split, not yet cut
     cutting: list[Node] = field(default_factory=list)
-    tree: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tree: dict[int, StoredNode] = field(default_factory=dict)
     leaves: int = 1
 
 
@@ -87,7 +86,7 @@ class Boosting:
     outputs: int
     order: list[str]  # of the parties, in which ties fall
     models: list[Model]
-    records: list[dict[str, Any]] = field(default_factory=list)  # own cuts
+    own: SplitRecords = field(default_factory=SplitRecords)  # own cuts
     jobs: list[Job] = field(default_factory=list)
     # Of the encrypted form alone:
     scheme: str = "auto"
@@ -243,11 +242,11 @@ def _own_histogram(job: Job, node: Node) -> Histogram:
 
 def cut_own(state: Boosting, job: Job, node: Node, split: Split) -> tuple[np.ndarray, int]:
     """Which rows of the node go left at one of the label holder's own columns, and the number of the record."""
-    state.records.append(split_record(job.bins[split.column], split.left, split.unseen_left))
+    record = state.own.add(job.bins[split.column], split.left, split.unseen_left)
     column = int(job.columns[state.me][split.column])
     use = state.models[job.model].uses.setdefault(state.me, {}).setdefault(column, [0, 0.0])
     use[0], use[1] = use[0] + 1, use[1] + split.gain
-    return split.left[job.codes[node.rows, split.column]], len(state.records) - 1
+    return split.left[job.codes[node.rows, split.column]], record
 
 
 def make_children(job: Job, node: Node, party: str, record: int, left: np.ndarray) -> tuple[Node, Node]:
@@ -259,5 +258,5 @@ def make_children(job: Job, node: Node, party: str, record: int, left: np.ndarra
     )
     for child in pair:
         job.nodes[child.number] = child
-    job.tree[node.number] = {"party": party, "split": record, "left": first, "right": first + 1}
+    job.tree[node.number] = StoredNode(None, party, record, first, first + 1)
     return pair

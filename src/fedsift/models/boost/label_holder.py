@@ -8,11 +8,11 @@ start from equal gradients share one set of ciphertexts.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from fedsift.core.arguments import PartyName
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
@@ -37,6 +37,7 @@ from fedsift.models.boost.tree import Split, best_split
 from fedsift.mpc.encrypted_histogram import own_key
 from fedsift.mpc.pairs import vouch
 
+RowsShared = Annotated[int, Between(1, 8)]  # rows in one ciphertext
 _TREES = {"key": PublicKey, "rows": Ciphertexts, "layout": dict, "sets": [Array("i")], "notes": dict,
           "jobs": {"set": Array("i"), "model": Array("i")}, "nodes": dict}  # fmt: skip
 _CUTS = {"job": Array("i"), "node": Array("i"), "column": Array("i"), "unseen_left": Array("b"), "left": Array("i")}
@@ -50,7 +51,9 @@ _CUTS = {"job": Array("i"), "node": Array("i"), "column": Array("i"), "unseen_le
     about="gradient of each row, encrypted",
     reply=_TREES,
 )
-def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int) -> dict[str, Any]:
+def next_trees(
+    party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: RowsShared
+) -> dict[str, Any]:
     """Gradients of one more tree of each live model (a tree an output)."""
     return _encrypted_start(party, live, columns, per, sample=False)
 
@@ -64,7 +67,7 @@ def next_trees(party: Party, *, live: list[int], columns: dict[str, list[np.ndar
     reply=_TREES,
 )
 def next_sampled_trees(
-    party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: int
+    party: Party, *, live: list[int], columns: dict[str, list[np.ndarray]], per: RowsShared
 ) -> dict[str, Any]:
     """The same from rows sampled by their gradients."""
     return _encrypted_start(party, live, columns, per, sample=True)

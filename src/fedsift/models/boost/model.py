@@ -37,17 +37,10 @@ from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.hidden.blur import WIDTH
 from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.predicting import hold_predicted, predict_jointly, walk_jointly
-from fedsift.models.boost.results import OPERATIONS as FILES
-from fedsift.models.boost.results import (
-    all_uses,
-    class_names,
-    column_uses,
-    keep_model,
-    keep_records,
-    read_part,
-    write_part,
-)
+from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model, keep_records
 from fedsift.models.boost.settings import check_boosting, serves, tree_settings
+from fedsift.models.boost.stored import OPERATIONS as FILES
+from fedsift.models.boost.stored import read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS
 
 #: What fit, predict, save and load ask.
@@ -86,6 +79,7 @@ class _SecureBoost(FederatedModel):
     """
 
     operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
+    predicting: ClassVar[tuple[Operation, ...]] = together(parts.KEPT, [read_part], predicting.HELD)
     cell_parameters = ("min_cell", "min_leaf")
     epsilon_parameters = ("epsilon",)
     noise_parameters: ClassVar[dict[str, tuple[float, str]]] = {"sum_noise": (WIDTH, "boost.half_sums")}

@@ -22,9 +22,10 @@ from fedsift.core.requested import check_positions
 from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import SplitRecords, chosen_codes, fitted_bins, safe_groups, split_record
+from fedsift.models.boost.bins import chosen_codes, fitted_bins, safe_groups
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.level_messages import LevelNodes, TreeJobs, check_nodes
+from fedsift.models.boost.stored import SplitRecords
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
 from fedsift.mpc.pairs import check_vouched
 
@@ -118,7 +119,7 @@ def receive_gradients(
     opened_by="active",
     releases=lambda reply: Release(2 * int(np.unpackbits(reply["filled"]).sum()), SUM_BITS),
     reply={"sums": Ciphertexts, "columns": Array("i"), "groups": Array("i"), "left_out": Array("i"),
-           "filled": Array("i"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
+           "filled": Array("u"), "ordered": Array("b"), "missing": Array("b"), "joined": Array("b"),
            "into": Array("i")},
 )  # fmt: skip
 def level_sums(party: Party, *, nodes: LevelNodes) -> dict[str, Any]:
@@ -239,11 +240,11 @@ class _Answer:
     receives="aggregate",
     about="for nodes cut by one of its columns: which rows go left, one bit a row",
     learns="which of its columns was cut, and between which of its bins",
-    reply={"bits": Array("i"), "records": Array("i")},
+    reply={"bits": Array("u"), "records": Array("i")},
 )
 def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut nodes. Bin edges and column names stay here; the record's number is what others get."""
-    state, records = party.held(_Summing), party.held(SplitRecords).records
+    state, records = party.held(_Summing), party.held(SplitRecords)
     sides, numbers = [], []
     lefts = np.unpackbits(cuts["left"]).astype(bool)
     position = 0
@@ -259,7 +260,6 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
         position += count
         left_bins = left_groups[node.group_of[column, : bins.count]]
         sides.append(left_bins[job.codes[node.rows, column]])
-        numbers.append(len(records))
-        records.append(split_record(bins, left_bins, bool(unseen)))
+        numbers.append(records.add(bins, left_bins, unseen))
     flat = np.concatenate(sides) if sides else np.zeros(0, bool)
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}

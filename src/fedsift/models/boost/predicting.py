@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, ByName, operation
@@ -21,7 +22,7 @@ from fedsift.models.boost.compared.predicting import walk_shared
 from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
-from fedsift.models.boost.results import Routes, StoredPart, goes_left, stored_part
+from fedsift.models.boost.stored import Routes, StoredPart, goes_left, stored_part, told_records
 from fedsift.models.predicted import Predicted, ScoresOpened
 
 
@@ -37,7 +38,7 @@ from fedsift.models.predicted import Predicted, ScoresOpened
 )
 def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     party.held_here(ScoresOpened)
-    records = stored_part(party, model).records
+    records = told_records(party, model)
     if len(rows) != counts.sum() or (len(splits) and (splits.min() < 0 or splits.max() >= len(records))):
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
     if len(rows) and (rows.min() < 0 or rows.max() >= party.n_rows):
@@ -60,7 +61,7 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
     learns="which way those rows go",
     reply=ByName({"splits": Array("i"), "counts": Array("i"), "rows": Array("i")}),
 )
-def walk_down(party: Party, *, model: str, sides: dict[str, np.ndarray]) -> dict[str, Any]:
+def walk_down(party: Party, *, model: str, sides: dict[str, NDArray[np.uint8]]) -> dict[str, Any]:
     """Take the answers in, go on through own splits, and ask about the next split of others."""
     part = stored_part(party, model)
     if Routes not in party.state:
@@ -130,15 +131,17 @@ def _predicted(party: Party, model: str) -> Predicted:
     if part.shared is not None:
         return party.held(Predicted)
     at = party.held(Routes).at
-    total = np.tile(np.array(part.base, dtype=np.float64), (party.n_rows, 1))
+    total = np.tile(np.array(part.labelled.base, dtype=np.float64), (party.n_rows, 1))
     for number, tree in enumerate(part.trees):
         width = total.shape[1] if tree.output < 0 else 1
         values = np.array([node.value or [0.0] * width for node in tree.nodes])
         total[:, tree.outputs] += values[at[number]]
-    return party.keep(Predicted(total, part.classes))
+    return party.keep(Predicted(total, part.labelled.classes))
 
 
 OPERATIONS = (walk_down, route_rows, predicted, hold_predicted, *HIDDEN, *SHARED, join_shares, row_step, show_scores)
+#: Of these, what leaves predictions with the label holder, and which way a row goes with nobody else.
+HELD = (hold_predicted, *HIDDEN, *SHARED, join_shares, row_step, show_scores)
 
 
 def predict_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> np.ndarray:

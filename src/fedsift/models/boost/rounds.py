@@ -21,6 +21,7 @@ from fedsift.models.boost.growing_tree import Boosting, Job, Model, Node, make_n
 from fedsift.models.boost.objective import Objective
 from fedsift.models.boost.plan import Plan, PlanFields, large_gradients, training_rows
 from fedsift.models.boost.privacy import LabelNoise, whole_noise
+from fedsift.models.boost.stored import StoredNode, StoredTree
 from fedsift.models.boost.tree import (
     TreeSettings,
     Units,
@@ -123,6 +124,8 @@ def _label_noise(
     party: Party, labels: Labels, plans: list[Plan], outputs: int, epsilon: float, delta: float, sums: str
 ) -> LabelNoise:
     """Of one model whose every step is counted; what looks at labels otherwise is refused here, too."""
+    if not plans:
+        raise OperationRefused(party.name, "begin_private_boosting", "there is no model to begin")
     plan = plans[0]
     depthwise = plan.settings.max_depth > 0 and not plan.settings.leaf_wise
     counted = depthwise and plan.rows == {"kind": "all"} and not plan.by_gradient and not plan.early_stopping_rounds
@@ -250,10 +253,10 @@ def end_round(party: Party) -> dict[str, Any]:
                 value = leaf_value(job.exact[0][rows], job.exact[1][rows], model.settings)
             else:
                 value = _noisy_leaf(state.noise, job, node, model.settings)
-            job.tree[number] = {"value": value.tolist()}
+            job.tree[number] = StoredNode(value.tolist())
             model.margins[node.rows, part] += value
         nodes = [job.tree[number] for number in sorted(job.tree)]
-        model.trees.append({"output": -1 if job.output is None else job.output, "nodes": nodes})
+        model.trees.append(StoredTree(-1 if job.output is None else job.output, nodes))
     for model in touched.values():
         if model.plan.early_stopping_rounds:
             model.history.append(state.objective.loss(model.margins, ~model.train))

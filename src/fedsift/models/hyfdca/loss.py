@@ -7,6 +7,9 @@ Squared and logistic loss: the dual coordinate that is best at fixed scores is m
 has no slope at 1, so its dual is climbed with a proximal term: the best a in [0, 1] of
 a (1 - y z) - GAMMA/2 (a - centre)^2, in closed form; ``centre`` is the dual of an earlier round, and in the end both
 agree, so nothing is smoothed away.
+
+Where rows count differently, a row's loss, its conjugate and its dual are multiplied by its weight; ``centre`` is of
+the dual that is not.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
+from fedsift.core.requested import check_size
+from fedsift.errors import OperationRefused
 
 LOSSES = ("squared", "logistic", "hinge")
 GAMMA = 1.0
@@ -42,23 +48,37 @@ def first_centre(loss: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.full(shape if loss == "hinge" else (0, shape[1]), 0.5)
 
 
-def best_duals(loss: str, scores: np.ndarray, y: np.ndarray, centre: np.ndarray) -> Duals:
-    """The dual coordinates that are best at these scores."""
+def check_centres(party: str, step: str, moved: np.ndarray, outputs: int, loss: str) -> None:
+    """Which outputs' centres a request moves: there are centres in the hinge loss alone."""
+    check_size(party, step, "recentre", moved, outputs)
+    if moved.any() and loss != "hinge":
+        raise OperationRefused(party, step, f"the {loss} loss has no centres that could be moved")
+
+
+def best_duals(
+    loss: str, scores: np.ndarray, y: np.ndarray, centre: np.ndarray, weights: np.ndarray | None = None
+) -> Duals:
+    """The dual coordinates that are best at these scores, not yet times the ``weights`` of the rows (rows x 1); sums
+    are weighted."""
     zero = np.zeros(scores.shape[1])
+
+    def total(of_rows: np.ndarray) -> np.ndarray:
+        return np.asarray((of_rows if weights is None else weights * of_rows).sum(axis=0))
+
     if loss == "squared":
         signed = y - scores
-        primal = 0.5 * (signed**2).sum(axis=0)
-        return Duals(signed, centre, primal, primal, (signed * y - 0.5 * signed**2).sum(axis=0), zero)
+        primal = 0.5 * total(signed**2)
+        return Duals(signed, centre, primal, primal, total(signed * y - 0.5 * signed**2), zero)
     if loss == "logistic":
         margin = y * scores
         part = np.exp(-np.logaddexp(0.0, margin))  # 1 / (1 + exp(margin)), without overflow
-        primal = np.logaddexp(0.0, -margin).sum(axis=0)
-        return Duals(y * part, centre, primal, primal, _entropy(part).sum(axis=0), zero)
+        primal = total(np.logaddexp(0.0, -margin))
+        return Duals(y * part, centre, primal, primal, total(_entropy(part)), zero)
     slack = 1.0 - y * scores
     part = np.clip(centre + slack / GAMMA, 0.0, 1.0)
-    away = GAMMA * ((part - centre) ** 2).sum(axis=0)
-    envelope = (part * slack).sum(axis=0) - 0.5 * away
-    return Duals(y * part, centre, envelope, np.maximum(slack, 0.0).sum(axis=0), part.sum(axis=0), away)
+    away = GAMMA * total((part - centre) ** 2)
+    envelope = total(part * slack) - 0.5 * away
+    return Duals(y * part, centre, envelope, total(np.maximum(slack, 0.0)), total(part), away)
 
 
 def _entropy(part: np.ndarray) -> np.ndarray:

@@ -37,6 +37,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
+from fedsift.core.design import WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
 from fedsift.core.operation import Answering, R, together
@@ -92,6 +93,7 @@ class HyFDCA(FederatedModel):
 
     partitions = ("vertical", "horizontal", "hybrid")
     name = "hyfdca"
+    designs = WEIGHTED
     operations = OPERATIONS
     _saved = ("loss_", "n_rows_", "n_rounds_", "converged_", "history_")
 
@@ -139,7 +141,8 @@ class HyFDCA(FederatedModel):
     def _fit_one_block(self, run: Federation, loss: Loss, classes: list[str]) -> None:
         """Vertical parties: nobody but the coordinator sees a gradient or a weight before the end."""
         block = vertical.OneBlock(run, loss, float(self.penalty), classes)
-        search = Search(loss, float(self.tol), block.outputs)
+        weighted = run.design.weight is not None or run.design.class_weight is not None
+        search = Search(loss, float(self.tol), block.outputs, weighted)
         history, turns = vertical.train(
             block, search, int(self.rounds), int(self.memory), self.model_id_, self.callback
         )
@@ -160,6 +163,8 @@ class HyFDCA(FederatedModel):
     def _check(self, fed: Federation) -> None:
         if fed.partition == "vertical":
             check_neutral(fed, type(self).__name__)
+        elif fed.design.parts:
+            raise ParameterError(f"HyFDCA goes by a design for vertical parties; these are {fed.partition}")
         if len(fed.parties) < 2:
             raise ParameterError("HyFDCA needs at least two parties; a single table is fitted with scikit-learn")
         check_choice("loss", self.loss, ("auto", *LOSSES))

@@ -18,7 +18,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, OperationRefused
 from fedsift.models.design import LinearPart
-from fedsift.models.hyfdca.loss import best_duals
+from fedsift.models.hyfdca.loss import best_duals, check_centres
 from fedsift.models.hyfdca.state import Labels, Part, RoundState, Walk
 from fedsift.models.hyfdca.track import Decision, Track, from_bits, to_bits
 from fedsift.models.predicted import Predicted, ScoresOpened
@@ -30,7 +30,7 @@ ROUNDS = "2 x parties x rounds or 1000 a session"
 SCORE_BITS = 32  # of the fraction of a score
 GRAM_SHIFT = 30  # inner products are told with so many more bits: they get small
 MEASURES = 8  # numbers by output beside the inner products: see ``search.Measures``
-MAYBE_RING = (np.ndarray, type(None))
+MAYBE_RING = (Array("i", (1, 2)), type(None))
 
 
 @message
@@ -182,8 +182,10 @@ def raise_duals(
     others, centre = labels.others, labels.centre
     if scores is not None:
         others = others + uncover(party, scores, "scores", number, _first(party, senders), others.shape)
-    if recentre is not None and recentre.any() and labels.duals is not None:
-        centre = np.where(recentre, labels.duals.signed * target, centre)
+    if recentre is not None:
+        check_centres(party.name, "raise_duals", recentre, target.shape[1], part.loss)
+        if recentre.any() and labels.duals is not None:
+            centre = np.where(recentre, labels.duals.signed * target, centre)
     intercept = part.intercept_metric * walk.track.u
     total = _number(others, SCORE_BITS) + part.x @ _weights(part, state) + intercept
     best = best_duals(part.loss, total, target, centre)

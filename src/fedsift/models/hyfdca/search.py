@@ -10,6 +10,7 @@ from fedsift.models.hyfdca.track import Decision
 from fedsift.models.lbfgs import direction
 
 _RECENTRE = 0.1  # the hinge's duals take a new centre when the gradient is so small beside their distance from the old
+_SHORTEST = 2.0**-12  # of a plain step where rows count differently: what they weigh the coordinator does not know
 _SLACK = 1e-9  # relative: below it the objective is rounding, and the gradient is the better judge
 
 
@@ -32,8 +33,9 @@ class Measures:
 class Search:
     """All arrays have an entry for each output (class); outputs share rounds and nothing else."""
 
-    def __init__(self, loss: str, tol: float, outputs: int):
+    def __init__(self, loss: str, tol: float, outputs: int, weighted: bool = False):
         self.loss, self.tol = loss, tol
+        self.length, self.least = np.ones(outputs), _SHORTEST if weighted else 1.0
         self.best = np.full(outputs, np.inf)
         self.back = np.zeros(outputs, dtype=bool)
         self.bound = np.full(outputs, np.inf)
@@ -55,7 +57,9 @@ class Search:
             bound = np.maximum(distance, 10 * measures.balance)
         self.bound = np.where(self.back, np.inf, bound)
         # A plain step from the best place that makes things worse: no more digits to gain.
-        self.stuck = self.back & self.plain & (since_last == 1)
+        failed = self.back & self.plain & (since_last == 1)
+        self.stuck = failed & (self.length <= self.least)
+        self.length = np.where(failed, np.maximum(self.length / 4, self.least), self.length)
         if since_last > 1:
             self.slide = self.slide / 2 if self.back.any() else min(1.0, 1.2 * self.slide)
         self.best = np.minimum(self.best, objective)
@@ -80,7 +84,7 @@ class Search:
         coefficients = np.zeros(products.shape[:2])
         for output, table in enumerate(products):
             if self.plain[output]:
-                coefficients[output, -1] = -1.0
+                coefficients[output, -1] = -self.length[output]
             else:
                 coefficients[output] = direction(table, 1.0)
         return Decision(self.back, self.plain, coefficients), recentre

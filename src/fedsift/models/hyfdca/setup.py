@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.binning import MAX_CATEGORY_BINS
-from fedsift.core.labels import is_amount
+from fedsift.core.labels import amounts, is_amount
 from fedsift.core.message import decode, encode, message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -137,7 +137,7 @@ def open_part(party: Party, *, place: Place, classes: list[str], regression: boo
     if part.holder == party.name:
         if label is None:
             raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
-        part.target = label.astype(np.float64)[:, None] if regression else _signs(label, classes)
+        part.target = amounts(label, party.name)[:, None] if regression else _signs(label, classes)
         part.classes = tuple(classes)
     party.keep(part)
     if part.column_group is None:

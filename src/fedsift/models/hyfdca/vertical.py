@@ -20,18 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
+from fedsift.core.design import counted_rows
 from fedsift.core.federation import Federation
+from fedsift.core.labels import amounts
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.requested import check_above_zero
 from fedsift.errors import DataError, OperationRefused, PartyGone, PartyTimeout, ReplyError
 from fedsift.models.design import Design, LinearPart
-from fedsift.models.hyfdca.loss import best_duals, curvature, first_centre
+from fedsift.models.hyfdca.loss import best_duals, check_centres, curvature, first_centre
 from fedsift.models.hyfdca.party import _bounded as bounded
 from fedsift.models.hyfdca.search import Measures, Search
 from fedsift.models.hyfdca.setup import _signs as signs
 from fedsift.models.hyfdca.track import Track
 from fedsift.mpc import shared_descent
+from fedsift.mpc.column_scores.weighing import whole_weights
 from fedsift.mpc.shared_descent import Columns, SharedDescent
 
 Floats = NDArray[np.float64]
@@ -57,14 +60,15 @@ class Duals:
     loss: str
     target: Floats
     centre: Floats
+    weights: Floats | None = None  # of the rows, 1 in the mean
     last: Floats | None = field(default=None, repr=False)
 
     def __call__(self, scores: Floats) -> tuple[Floats, Floats]:
         """Objective, primal, dual and distance from the centre, by output; residuals are minus the duals."""
-        found = best_duals(self.loss, scores, self.target, self.centre)
+        found = best_duals(self.loss, scores, self.target, self.centre, self.weights)
         self.last = found.signed
         told = np.concatenate([found.objective, found.primal, found.dual, found.moved])
-        return told, -bounded(found.signed)
+        return told, -bounded(found.signed if self.weights is None else self.weights * found.signed)
 
 
 # --- what the parties do ----------------------------------------------------------------------------------------------
@@ -103,14 +107,22 @@ def open_columns(
             raise DataError(f"party {party.name!r} is to hold the labels of its rows, but it has no label column")
         components.classes = tuple(classes)
         target = signs(label, classes) if classes else _standard(party, components, label)
-        components.duals = Duals(loss, target, first_centre(loss, (party.n_rows, outputs)))
+        centre = first_centre(loss, (party.n_rows, outputs))
+        components.duals = Duals(loss, target, centre, _weights(party, "classification" if classes else "regression"))
         columns.loss = components.duals
         columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])
     return scales
 
 
+def _weights(party: Party, task: Literal["classification", "regression"]) -> Floats | None:
+    """What rows count by the job's design, rows x 1 and 1 in the mean; no row so much that sums would show it."""
+    whole_weights(party)
+    counted = counted_rows(party, party.labels(task=task))
+    return None if counted is None else (counted / counted.mean())[:, None]
+
+
 def _standard(party: Party, components: Components, label: np.ndarray) -> Floats:
-    values = label.astype(np.float64)
+    values = amounts(label, party.name)
     components.centre, components.scale = float(values.mean()), float(values.std())
     if not components.scale > 1e-12 * max(1.0, abs(components.centre)):
         raise DataError(f"party {party.name!r}: the target is the same in all rows; there is nothing to learn")
@@ -121,7 +133,10 @@ def _standard(party: Party, components: Components, label: np.ndarray) -> Floats
 def recentre(party: Party, *, outputs: NDArray[np.bool_]) -> None:
     """The label holder, hinge loss: the proximal term stands at the present duals from now on."""
     duals = party.held(Components).duals
-    if duals is not None and duals.last is not None:
+    if duals is None:
+        raise OperationRefused(party.name, "recentre", "this party holds no labels of these rows")
+    check_centres(party.name, "recentre", outputs, duals.target.shape[1], duals.loss)
+    if duals.last is not None:
         duals.centre = np.where(outputs, duals.last * duals.target, duals.centre)
 
 

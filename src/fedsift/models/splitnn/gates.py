@@ -9,6 +9,7 @@ in mu is lambda * phi(mu / sigma) / sigma. Where the gate is not clipped, ds/dmu
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,13 @@ from fedsift.models.splitnn.networks import torch_module
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Where the gates of a party's columns begin."""
+
+    of_columns: np.ndarray
 
 
 class Gates:

@@ -23,7 +23,8 @@ from fedsift.models.base import FederatedModel, as_they_went_in, refuse_labels
 from fedsift.models.parts import JobHash, check_job, job_of, label_kind, part_file
 from fedsift.models.shuffling import Shuffled
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.layers import lattice, shared_network, shared_run
+from fedsift.models.splitnn.halves import top_of
+from fedsift.models.splitnn.layers import lattice, shared_run
 from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, outside, own_networks, usual_epochs
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import read_arrays, register_model, torch_module
@@ -37,7 +38,7 @@ from fedsift.models.splitnn.settings import (
     check_label_epsilon,
     note_label_epsilon,
 )
-from fedsift.models.splitnn.training import SplitRun, top_of
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.models.unseen import GRADING, SharedScores
 
 __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
@@ -49,9 +50,9 @@ __all__ = ["SplitNN", "load_part", "register_model", "save_part"]
 )  # fmt: skip
 def network_classes(party: Party, *, model: str) -> list[str]:
     """Of the labels that the network was trained with; none for a number."""
-    held = party.keys.get(shared_network.KEY.format(model))
-    if isinstance(held, Part):
-        return [] if held.targets is None else list(held.targets.classes)
+    kept = party.models.part(model, object) if model in party.models else None
+    if isinstance(kept, Part):
+        return [] if kept.targets is None else list(kept.targets.classes)
     return [str(name) for name in top_of(party, model).classes]
 
 
@@ -117,6 +118,7 @@ class SplitNN(FederatedModel):
 
     name = "split_network"
     operations = OPERATIONS
+    predicting = (*parts.KEPT, read_network, *shared_run.HELD)
     epsilon_parameters = ("label_epsilon",)
     _saved = ("widths_", "loss_curve_", "facts_")
 

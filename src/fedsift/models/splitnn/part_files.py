@@ -11,8 +11,8 @@ import numpy as np
 from fedsift.core.files import read_plain
 from fedsift.core.party import Site
 from fedsift.errors import DataError
+from fedsift.models.splitnn.halves import Halves
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.layers import shared_network
 from fedsift.models.splitnn.layers.shared_parts import Part
 from fedsift.models.splitnn.networks import read_arrays, set_weights, weights_of, write_arrays
 from fedsift.models.splitnn.party_networks import Bottom, Top
@@ -26,14 +26,12 @@ def save_part(site: Site, model: str, path: str | Path, job: str) -> Path:
     """Write one party's halves (weights and encoder, no row) to a file of its own. Run at that party."""
     facts: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model, "party": site.name, "job": job}
     arrays: dict[str, np.ndarray] = {}
-    bottom: Bottom | None = site.keys.get(f"model:{model}/bottom")
-    top: Top | None = site.keys.get(f"model:{model}/top")
-    shares: Part | None = site.keys.get(shared_network.KEY.format(model))
-    if shares is not None:
-        facts["shares"], arrays = shares.plain(), shares.arrays()
+    kept = site.models.part(model, object)
+    if isinstance(kept, Part):
+        facts["shares"], arrays = kept.plain(), kept.arrays()
         return write_arrays(path, facts, arrays)
-    if bottom is None and top is None:
-        raise DataError(f"party {site.name!r} holds no part of the network {model!r}")
+    halves = site.models.part(model, Halves)
+    bottom, top = halves.bottom, halves.top
     if bottom is not None:
         facts["bottom"] = {"settings": asdict(bottom.settings), "encoder": bottom.encoder.to_plain()}
         arrays |= {f"bottom/{k}": v for k, v in weights_of(bottom.module).items()}
@@ -43,9 +41,9 @@ def save_part(site: Site, model: str, path: str | Path, job: str) -> Path:
             "classes": list(top.classes), "centre": top.centre, "spread": top.spread,
         }  # fmt: skip
         arrays |= {f"top/{k}": v for k, v in weights_of(top.module).items()}
-    share = site.keys.get(f"model:{model}/share")
-    if share is not None:
-        arrays |= {f"share of/{n}": part for n, part in share.items()} if isinstance(share, dict) else {"share": share}
+    arrays |= {f"share of/{name}": share for name, share in (halves.shares or {}).items()}
+    if halves.share is not None:
+        arrays["share"] = halves.share
     return write_arrays(path, facts, arrays)
 
 
@@ -59,7 +57,9 @@ def load_part(site: Site, path: str | Path) -> str:
         if party != site.name:
             raise DataError(f"{str(path)!r} is the part of party {party!r}, not of {site.name!r}")
         if "shares" in facts:
-            site.keys[shared_network.KEY.format(model)] = Part.load(model, facts["shares"], arrays)
+            site.models.keep(model, Part.load(model, facts["shares"], arrays))
+            return model
+        halves = Halves(share=arrays.get("share"), shares=_part(arrays, "share of/") or None)
         if "bottom" in facts:
             bottom = Bottom.__new__(Bottom)
             bottom.settings = read_plain(BottomSettings, facts["bottom"]["settings"])
@@ -67,7 +67,7 @@ def load_part(site: Site, path: str | Path) -> str:
             bottom.setup(party)
             bottom.matrix, bottom._seen, bottom.pending = None, None, None
             set_weights(bottom.module, _part(arrays, "bottom/"), str(path))
-            site.keys[f"model:{model}/bottom"] = bottom
+            halves.bottom = bottom
         if "top" in facts:
             top = Top.__new__(Top)
             top.settings = read_plain(TopSettings, facts["top"]["settings"])
@@ -75,10 +75,8 @@ def load_part(site: Site, path: str | Path) -> str:
                 setattr(top, name, facts["top"][name])
             top.setup()
             set_weights(top.module, _part(arrays, "top/"), str(path))
-            site.keys[f"model:{model}/top"] = top
-        shares = _part(arrays, "share of/")
-        if shares or "share" in arrays:
-            site.keys[f"model:{model}/share"] = shares or arrays["share"]
+            halves.top = top
+        site.models.keep(model, halves)
     except DataError:
         raise
     except (KeyError, TypeError, ValueError):

@@ -28,12 +28,20 @@ if TYPE_CHECKING:
 _CHUNK = 4096
 
 
+def secret_seed(party: Party, seed: int) -> int:
+    """What a party draws its half from: with first weights that others know, its first embeddings are its columns."""
+    return int(party.generator("split network", seed).integers(2**53))
+
+
 class Bottom:
     """A party's half: encoder, module, optimiser, and what a method adds (gates, shadows, a penalty)."""
+
+    seed = 0  # of a half that is read from a file: its weights are in the file
 
     def __init__(self, party: Party, settings: BottomSettings):
         self.settings = settings
         self.encoder = InputEncoder.fit(party.table, party.columns)
+        self.seed = secret_seed(party, settings.seed)
         self.setup(party.name)
         rows = torch_module().from_numpy(self.encoder.matrix(party.table))
         self.matrix = self._with_shadows(rows, party.name)
@@ -51,7 +59,7 @@ class Bottom:
         self.owner = torch.from_numpy(np.concatenate([self.encoder.owner + i * self.n_columns for i in range(copies)]))
         self.n_groups = copies * self.n_columns
         self._one_input_each = len(self.owner) == self.n_groups
-        self.module = build_model(s.model, width * copies, s.width, s.options, derived_seed(s.seed, "bottom", name))
+        self.module = build_model(s.model, width * copies, s.width, s.options, derived_seed(self.seed, "bottom", name))
         self._first: Module | None = None
         if s.gates or s.shadows or s.prox is not None or s.equal_norm:
             self._first = first_layer(self.module, width * copies, f"the bottom model of party {name!r}")
@@ -75,7 +83,7 @@ class Bottom:
         """Gates over the columns (and the embedding); ``importance`` says where those of the columns begin."""
         g = self.settings.gates
         assert g is not None
-        seed = self.settings.seed
+        seed = self.seed
         start = np.full(self.n_columns, 0.5)
         if g.init == "gini" and importance is not None:
             start = importance
@@ -90,7 +98,7 @@ class Bottom:
     def _with_shadows(self, matrix: Tensor, name: str) -> Tensor:
         """The columns and copies of them whose rows are shuffled: what a column without any signal looks like."""
         torch = torch_module()
-        generator = np.random.default_rng(derived_seed(self.settings.seed, "shadows", name))
+        generator = np.random.default_rng(derived_seed(self.seed, "shadows", name))
         parts = [matrix]
         for _ in range(self.n_copies):
             copy = matrix.clone()
@@ -173,6 +181,8 @@ class Bottom:
 class Top:
     """The label holder's half: top module, loss, and the target in the loss's scale."""
 
+    seed = 0  # of a half that is read from a file: its weights are in the file
+
     def __init__(self, party: Party, widths: dict[str, int], settings: TopSettings):
         torch = torch_module()
         labels = party.labels(task=settings.task)
@@ -184,6 +194,7 @@ class Top:
         if self.task == "regression":
             self.centre, self.spread = float(labels.values.mean()), float(labels.values.std()) or 1.0
         self.outputs = labels.n_classes if self.task == "classification" else 1
+        self.seed = secret_seed(party, settings.seed)
         self.setup()
         if self.task == "classification":
             self.target = torch.from_numpy(labels.codes.astype(np.int64))
@@ -198,7 +209,7 @@ class Top:
 
     def setup(self) -> None:
         torch, s = torch_module(), self.settings
-        seed = derived_seed(s.seed, "top")
+        seed = derived_seed(self.seed, "top")
         self.module = build_model(s.model, sum(self.widths.values()), self.outputs, s.options, seed)
         self.loss = torch.nn.CrossEntropyLoss() if self.task == "classification" else torch.nn.MSELoss()
         rest = list(self.module.parameters())

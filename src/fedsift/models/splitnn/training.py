@@ -22,44 +22,13 @@ from fedsift.core.ledger import COORDINATOR
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party, Task
 from fedsift.errors import OperationRefused, ParameterError
+from fedsift.models.splitnn.gates import Importance
+from fedsift.models.splitnn.halves import Networks, bottom_of, halves_of, rows_of_batch, top_of
 from fedsift.models.splitnn.layers.shared_parts import check_batch_size
-from fedsift.models.splitnn.networks import derived_seed
 from fedsift.models.splitnn.party_networks import Bottom, Top, chunks
 from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, embeddings_of, protected
 
 Observe = Callable[[int], None] | None  # hears of each epoch
-PARTS = ("bottom", "top", "share")  # what a party may hold of a network; a share is of the weights between parties
-
-
-def bottom_of(party: Party, model: str) -> Bottom:
-    half: Bottom = _half(party, f"{model}/bottom")
-    return half
-
-
-def top_of(party: Party, model: str) -> Top:
-    half: Top = _half(party, f"{model}/top")
-    return half
-
-
-def share_of(party: Party, model: str) -> Any:
-    """A party's share of the weights where its embedding meets the top model, or the label holder's of all of them."""
-    return _half(party, f"{model}/share")
-
-
-def _half(party: Party, name: str) -> Any:
-    half = party.state.get(name, party.keys.get(f"model:{name}"))
-    if half is None:
-        raise OperationRefused(party.name, "split training", f"there is no part {name!r} of a network at this party")
-    return half
-
-
-def _rows(party: Party, half: Bottom | Top, epoch: int, start: int) -> np.ndarray:
-    """The rows of one batch: the same everywhere, because all draw the epoch's order from the same seed."""
-    key = (party._view, half.settings.seed, epoch)
-    if party.state.get("order key") != key:
-        order = np.random.default_rng(derived_seed(half.settings.seed, "rows", epoch)).permutation(party.n_rows)
-        party.state["order key"], party.state["order"] = key, order
-    return np.asarray(party.state["order"][start : start + half.settings.batch_size])
 
 
 @operation(
@@ -74,8 +43,9 @@ def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[
     check_batch_size(party, settings.batch_size)
     bottom = Bottom(party, settings)
     if settings.gates:
-        bottom.add_gates(party.state.get("importance"), party.name)
-    party.state[f"{model}/bottom"] = bottom
+        importance: Importance | None = party.state.get(Importance)
+        bottom.add_gates(None if importance is None else importance.of_columns, party.name)
+    halves_of(party, model).bottom = bottom
     return {"inputs": len(bottom.owner)}
 
 
@@ -94,7 +64,7 @@ def start_top(
     ):
         if name in told and told[name] != value:
             raise OperationRefused(party.name, "start_top", f"its {name!r} is another than that of the accepted job")
-    party.state[f"{model}/top"] = Top(party, widths, settings)
+    halves_of(party, model).top = Top(party, widths, settings)
 
 
 @operation(
@@ -104,7 +74,7 @@ def start_top(
     receives="plain",
     about="the embedding of each row of a batch",
     learns="the gradient of each row's loss in its own embedding: tells about the row's label",
-    reply=(np.ndarray, type(None)),
+    reply=(Array("f", (2, 3), finite=False), type(None)),
     times="10000000 a session",
 )
 def bottom_round(
@@ -114,7 +84,7 @@ def bottom_round(
     bottom = bottom_of(party, model)
     if gradient is not None:
         bottom.backward(gradient)
-    return None if epoch is None else bottom.forward(_rows(party, bottom, epoch, start))
+    return None if epoch is None else bottom.forward(rows_of_batch(party, bottom, epoch, start))
 
 
 @operation(
@@ -130,8 +100,8 @@ def bottom_round(
 def top_round(party: Party, *, model: str, embeddings: dict[str, Rows], epoch: int, start: int) -> dict[str, Any]:
     top = top_of(party, model)
     _check_open(party, embeddings)
-    rows = _rows(party, top, epoch, start)
-    own = party.state.get(f"{model}/bottom")
+    rows = rows_of_batch(party, top, epoch, start)
+    own = halves_of(party, model).bottom
     if own is not None:
         embeddings = {**embeddings, party.name: own.forward(rows)}
     seen, gradients = top.step(embeddings, rows)
@@ -204,33 +174,31 @@ def score_rows(party: Party, *, model: str, embeddings: dict[str, Rows]) -> floa
 )  # fmt: skip
 def score_held(party: Party, *, model: str) -> float:
     """The score of the predictions that the label holder has kept to itself (``hold_predictions``)."""
-    held = party.state.pop(f"{model}/held", [])
-    label = party.judged_label
+    halves, label = halves_of(party, model), party.judged_label
+    held, halves.held = halves.held, []
     if label is None or sum(map(len, held)) != len(label):
         raise ParameterError(f"party {party.name!r} has no predictions or no labels of all rows to score")
     return top_of(party, model).score(np.concatenate(held), label)
 
 
 def hold_predictions(party: Party, model: str, out: np.ndarray) -> None:
-    party.state.setdefault(f"{model}/held", []).append(out)
+    halves_of(party, model).held.append(out)
 
 
 @operation("network.keep_model", discloses="control", about="acknowledgement", times="1 a session")
 def keep_model(party: Party, *, model: str) -> None:
     """Keep this run's halves at the site after the run, for predictions."""
-    for part in PARTS:
-        half = party.state.get(f"{model}/{part}")
-        if half is not None:
-            if part == "bottom":
-                half.matrix = None  # training rows are not part of a model
-            party.keys[f"model:{model}/{part}"] = half
+    halves = halves_of(party, model).apart()
+    if halves.bottom is not None:
+        halves.bottom.matrix = None  # training rows are not part of a model
+    party.models.keep(model, halves)
 
 
 @operation("network.forget_model", discloses="control", about="acknowledgement", times="100 a session")
 def forget_model(party: Party, *, model: str) -> None:
-    for store, prefix in ((party.state, ""), (party.keys, "model:")):
-        for part in PARTS:
-            store.pop(f"{prefix}{model}/{part}", None)
+    if Networks in party.state:
+        party.held(Networks).of.pop(model, None)
+    party.models.forget(model)
 
 
 OPERATIONS = (

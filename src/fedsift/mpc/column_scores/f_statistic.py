@@ -225,7 +225,7 @@ def f_of_parties(
             halves = opened.halves.get(name, [])
             joined = join_halves(name, replies[name].seed, halves, layouts, len(owner), offset=True)
             first = joined.astype(np.float64) / unit
-        if len(first) != len(owner):
+        if first.shape != (len(owner), len(opened.sizes) - 1):
             raise ReplyError(name, "masked_class_sums", "another number of columns than it has")
         scores[name] = (f_statistic(first, opened.sizes), owner)
     return scores

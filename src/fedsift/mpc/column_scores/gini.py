@@ -24,7 +24,8 @@ def gini_impurities(table: ColumnTables) -> np.ndarray:
     squares, classes = (table.cells**2).sum(axis=1), table.cells.shape[1]
     bias = table.variance * ((classes - 2) / sizes + classes * squares / sizes**3)
     parts = squares / sizes - np.where(sizes**2 > 9 * classes * table.variance, bias, squares / sizes)
-    purity = np.bincount(table.owner, weights=parts, minlength=len(table.bins))
+    order = np.argsort(parts, kind="stable")  # bins come shuffled: the same sum in every run, and copies tie
+    purity = np.bincount(table.owner[order], weights=parts[order], minlength=len(table.bins))
     rows = np.bincount(table.owner, weights=sizes, minlength=len(table.bins))
     impurity = np.asarray(1 - purity / np.maximum(rows, 1), dtype=np.float64)
     return impurity if table.variance else np.clip(impurity, 0.0, 1.0)

@@ -144,15 +144,20 @@ def groups_of(party: Party, size: int) -> Groups:
     held = party.run.kept.get(Groups)
     if isinstance(held, Groups) and len(held.of) == len(party.columns) and len(held.means) == party.n_rows:
         return held
+    made = means_of_groups(party, size)
+    party.run.kept[Groups] = made
+    return made
+
+
+def means_of_groups(party: Party, size: int) -> Groups:
+    """Made from the party's columns alone, without a label."""
     group, sign = alike(sketches(party), size)
     means = np.zeros((party.n_rows, int(group.max(initial=-1)) + 1), order="F")
     for places, values in blocks(party):
         for column, place in enumerate(places):
             means[:, group[place]] += sign[place] * values[:, column]
     spread = means.std(axis=0)
-    made = Groups(group, np.clip((means - means.mean(axis=0)) / np.where(spread > 0, spread, 1.0), -15.5, 15.5))
-    party.run.kept[Groups] = made
-    return made
+    return Groups(group, np.clip((means - means.mean(axis=0)) / np.where(spread > 0, spread, 1.0), -15.5, 15.5))
 
 
 def _asked(party: Party) -> int:
@@ -235,6 +240,7 @@ def open_group_sums(
     "f_test.columns_of_groups",
     discloses="pseudonymous",
     about="which columns, by position, are in the groups that go on",
+    learns="which of its groups of columns go on: on short, wide tables that tells about labels",
     reply=Array("i"),
     after=("f_test.masked_group_sums", "f_test.open_group_sums"),
     times=1,

@@ -21,13 +21,13 @@ from fedsift.errors import DataError, ParameterError
 from fedsift.mpc import horizontal_study
 from fedsift.mpc.column_scores.noise import check_privacy
 from fedsift.mpc.horizontal_study import (
-    DESIGN,
-    TARGET,
     agree_columns,
     describe_rows,
+    design_of,
     load_columns,
     open_study,
     standardise,
+    target_of,
 )
 from fedsift.mpc.secure_sum import SecureSum, both, summed
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
@@ -45,7 +45,7 @@ from fedsift.select.opened import note_privacy
 )
 def cast_votes(party: Party, *, seed: int, task: Literal["classification", "regression"]) -> np.ndarray:
     """Votes (0 or 1), scores times rows, then the rows and the one voter that this party is."""
-    design, target = party.state[DESIGN], party.state[TARGET]
+    design, target = design_of(party), target_of(party)
     told, width = party.job.parameters, design.shape[1]
     y = target[:, 0] if task == "regression" else target.argmax(axis=1)
     if len(np.unique(y)) < 2 or len(y) < 5:

@@ -9,8 +9,9 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import ReplyError
-from fedsift.models.splitnn.gates import importance_to_mu
-from fedsift.models.splitnn.training import SplitRun, bottom_of
+from fedsift.models.splitnn.gates import Importance, importance_to_mu
+from fedsift.models.splitnn.halves import bottom_of
+from fedsift.models.splitnn.training import SplitRun
 
 
 @operation(
@@ -26,7 +27,7 @@ def take_importance(
     party: Party, *, impurity: NDArray[np.float64], low: float, high: float, best: float, worst: float
 ) -> None:
     """Begin the gates of this run's columns by their impurity (Algorithm 1, lines 13 to 15)."""
-    party.state["importance"] = importance_to_mu(impurity, low, high, best, worst)
+    party.keep(Importance(importance_to_mu(impurity, low, high, best, worst)))
 
 
 @operation(

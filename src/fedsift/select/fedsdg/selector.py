@@ -29,7 +29,7 @@ from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ParameterError
 from fedsift.models.splitnn.gates import importance_to_mu
-from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, own_networks
+from fedsift.models.splitnn.layers.choice import check_neutral, check_protection, grown_batch, own_networks, refit_batch
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import (
     BottomSettings,
@@ -56,7 +56,7 @@ from fedsift.select.fedsdg.gate_search import (
 from fedsift.select.fedsdg.gate_training import take_importance, told_gates
 from fedsift.select.fedsdg.shared_training import GateSettings, train_gates
 
-STEPS, SHARED_STEPS = 800, 400
+STEPS, SHARED_STEPS, LEAST_EPOCHS = 800, 400, 2
 LAMBDAS = (0.001, 0.0025, 0.0035, 0.005, 0.007, 0.01)
 SHARED_LAMBDAS = (0.0025, 0.005)  # a squared loss; the prices are one path
 SECOND_LATER = 4
@@ -79,8 +79,8 @@ class FedSDG(Selector):
     init : ``"gini"`` (encrypted impurities, scaled to ``init_range``) or ``"half"`` (all gates at 0.5).
     sigma : deviation of a gate's noise.
     epochs : of the gated training; ``"auto"``: so many that gates take 800 steps, whatever the number of rows.
-    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (up to 20 on shares, half in the search; 40
-        elsewhere), of both (128 rows, plain steps on shares and Adam at 0.003 elsewhere), and the refit's decay (Adam).
+    refit_epochs, batch_size, learning_rate, refit_decay : of the refit (up to 20 on shares, half in the search, else
+        40), of both (128 rows, on shares 64 to 1,024 by the table; plain steps there, else Adam at 0.003), its decay.
     validation : share of the training rows that chooses lambda.
     false_discovery : not on shares: estimate the share of false finds by a second run with a shuffled copy of every
         column.
@@ -297,7 +297,7 @@ class FedSDG(Selector):
     def _settings(self, prices: list[float], copies: bool) -> tuple[BottomSettings, TopSettings]:
         """Settings of the halves. Several prices: as many networks side by side, which begin alike."""
         one = len(prices) == 1
-        seed, size, rate = seed_of(self.random_state), self._batch_size, self._rate
+        seed, size, rate = seed_of(self.random_state), self._batch_size(0), self._rate
         model = "dense" if one else "stacked dense"
         more: Options = {} if one else {"copies": len(prices)}
         gates = OpenGates(self.sigma, prices[0] if one else prices, self.gates == "dual", self.init, rate)
@@ -306,9 +306,9 @@ class FedSDG(Selector):
         above: Options = {"hidden": list(self.top_hidden), **more}
         return bottom, TopSettings(seed, size, rate, model, above, interactive=self.interactive_rate)
 
-    @property
-    def _batch_size(self) -> int:
-        return self.batch_size or 128
+    def _batch_size(self, rows: int) -> int:
+        grown = grown_batch(128, rows, LEAST_EPOCHS) if self.protection == "shares" else 128
+        return self.batch_size or grown
 
     @property
     def _rate(self) -> float:
@@ -324,12 +324,12 @@ class FedSDG(Selector):
         """A gate closes by steps, not by epochs: few rows need more epochs."""
         if self.epochs != "auto":
             return int(self.epochs)
-        steps, least = (SHARED_STEPS, 2) if self.protection == "shares" else (STEPS, 20)
-        return int(np.clip(np.ceil(steps / np.ceil(rows / self._batch_size)), least, 400))
+        steps, least = (SHARED_STEPS, LEAST_EPOCHS) if self.protection == "shares" else (STEPS, 20)
+        return int(np.clip(np.ceil(steps / np.ceil(rows / self._batch_size(rows))), least, 400))
 
     def _gate_settings(self, rows: int, share: float = 1.0) -> GateSettings:
         return GateSettings(
-            max(1, round(share * self._epochs(rows))), self._batch_size, self.width, self.sigma,
+            max(1, round(share * self._epochs(rows))), self._batch_size(rows), self.width, self.sigma,
             seed_of(self.random_state), self._rate, self.trace_every,
         )  # fmt: skip
 
@@ -360,13 +360,13 @@ class FedSDG(Selector):
     def _network(self, rows: int) -> SplitNN:
         if self.protection == "shares":
             return SplitNN(
-                width=2 * self.width, epochs=self._refit_epochs(rows), batch_size=min(self._batch_size, 128),
-                random_state=self.random_state,
+                width=2 * self.width, epochs=self._refit_epochs(rows), random_state=self.random_state,
+                batch_size=min(self.batch_size or rows, grown_batch(128, rows)),
             )  # fmt: skip
         return SplitNN(
             protection=self.protection, bottom_options={"hidden": list(self.hidden)},
             top_options={"hidden": list(self.top_hidden)}, embedding=self.embedding, epochs=self._refit_epochs(rows),
-            batch_size=self._batch_size, learning_rate=self._rate, weight_decay=self.refit_decay,
+            batch_size=self._batch_size(rows), learning_rate=self._rate, weight_decay=self.refit_decay,
             random_state=self.random_state,
         )  # fmt: skip
 
@@ -389,7 +389,10 @@ class FedSDG(Selector):
         if empty := not any(mask.any() for mask in kept.values()):
             warn_of_nothing(fed, type(self).__name__, self.protection == "shares")
         if self.protection == "shares" or not empty:
-            self.network_ = self._network(fed.n_rows).fit_columns(fed, kept, "fedsdg")
+            network, columns = self._network(fed.n_rows), int(sum(mask.sum() for mask in kept.values()))
+            if self.protection == "shares":
+                network.batch_size = refit_batch(self.batch_size, columns, fed.n_rows, self._refit_epochs(fed.n_rows))
+            self.network_ = network.fit_columns(fed, kept, "fedsdg")
 
     def _false_discovery(self, fed: Federation, price: float, start: dict[str, np.ndarray]) -> float:
         """Open copies to open columns, in a run where every column competes with a shuffled copy of itself."""

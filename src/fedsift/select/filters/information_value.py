@@ -37,6 +37,7 @@ def information_value(
     """
     classes, rows = len(totals), float(totals.sum())
     table = table[table.sum(axis=1) >= _SHOWN * np.sqrt(classes * variance)]
+    table = table[np.lexsort(table.T)]  # bins come shuffled: the same sum in every run, and copies tie
     if len(table) < 2:
         return 0.0
     value, weight = 0.0, 0.0

@@ -21,10 +21,10 @@ from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused
 from fedsift.models.splitnn.gates import shrink_columns
+from fedsift.models.splitnn.halves import bottom_of, halves_of, top_of
 from fedsift.models.splitnn.networks import derived_seed, first_layer, torch_module
 from fedsift.models.splitnn.party_networks import Bottom, Top
 from fedsift.models.splitnn.settings import Rows, Scale
-from fedsift.models.splitnn.training import bottom_of, top_of
 
 Epochs = Annotated[int, Between(0, 10_000)]
 Places = Annotated[NDArray[np.int64], Between(0, 10**7)]
@@ -72,7 +72,7 @@ def select_components(
     if party.name in top.widths:
         embeddings = {**embeddings, party.name: _training_embedding(bottom_of(party, model))}
     joined = top.joined(embeddings, party.n_rows)
-    generator = np.random.default_rng(derived_seed(top.settings.seed, "stage 2"))
+    generator = np.random.default_rng(derived_seed(top.seed, "stage 2"))
     held = torch.from_numpy(generator.permutation(party.n_rows)[: party.n_rows // 5])
     train = torch.ones(party.n_rows, dtype=torch.bool)
     train[held] = False
@@ -192,7 +192,7 @@ class _LocalLasso:
         self.target = target
         self.start = bottom.norms()
         self.shrinkage = 0.0
-        generator = np.random.default_rng(derived_seed(bottom.settings.seed, "stage 3"))
+        generator = np.random.default_rng(derived_seed(bottom.seed, "stage 3"))
         self.order = generator
         self.held = torch.from_numpy(generator.permutation(len(target))[: len(target) // 5])
 
@@ -291,7 +291,7 @@ def restrict_bottom(party: Party, *, model: str, columns: Places, components: Pl
         bottom.settings = replace(bottom.settings, rate=rate)
         bottom.restrict(columns, components, party.name)
     else:
-        party.state.pop(f"{model}/bottom", None)
+        halves_of(party, model).bottom = None
 
 
 @operation(

@@ -22,10 +22,11 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn import training
-from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
+from fedsift.models.splitnn.halves import bottom_of
+from fedsift.models.splitnn.layers.choice import check_neutral, grown_batch, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
-from fedsift.models.splitnn.training import SplitRun, bottom_of
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.less_vfl import shared_lasso
 from fedsift.select.less_vfl.component_selection import restrict_bottom, restrict_top, select_columns
@@ -67,7 +68,8 @@ class GroupLasso(Selector):
         is what a step takes off.
     epochs, learning_rate : by default 30 (fewer where rows are many) and 0.4 (plain steps; less for many columns) on
         shares, 100 and 0.01 (Adam) in the open form.
-    width : sines of the network on shares. batch_size : rows of a step. trace_every : epochs between looks at norms.
+    width : sines of the network on shares. batch_size : rows of a step, by default 256, on shares more where they are
+        very many. trace_every : epochs between looks at norms.
     refit_epochs : on shares: of the network of the selected columns, ``network_`` (in the open form: the lasso's own).
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
@@ -101,7 +103,7 @@ class GroupLasso(Selector):
         *,
         penalty: float | None = None,
         epochs: int | None = None,
-        batch_size: int = 256,
+        batch_size: int | None = None,
         learning_rate: float | None = None,
         protection: str = "shares",
         width: int = 16,
@@ -138,8 +140,9 @@ class GroupLasso(Selector):
         ):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least, whole=whole)
-        for name in ("batch_size", "embedding", "trace_every"):
+        for name in ("embedding", "trace_every"):
             check_number(name, getattr(self, name), 1, whole=True)
+        check_number("batch_size", self.batch_size, 1, whole=True, none=True)
         check_number("width", self.width, 2, whole=True)
         if self.protection == "shares":
             check_neutral(fed, type(self).__name__)
@@ -152,9 +155,10 @@ class GroupLasso(Selector):
         selected = {name: values > 0 for name, values in found.norms.items()}
         if not any(mask.any() for mask in selected.values()):
             self._warn_of_nothing(fed)
+        epochs = usual_epochs(self.refit_epochs, 20, fed.n_rows, 128)
+        left = int(sum(mask.sum() for mask in selected.values()))
         network = SplitNN(
-            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
-            batch_size=min(self.batch_size, 128),
+            width=2 * self.width, epochs=epochs, batch_size=refit_batch(self.batch_size, left, fed.n_rows, epochs),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, selected, "lasso")
@@ -167,12 +171,15 @@ class GroupLasso(Selector):
     def _epochs(self, rows: int) -> int:
         if self.protection == "open":
             return 100 if self.epochs is None else self.epochs
-        return usual_epochs(self.epochs, 30, rows, self.batch_size)
+        return usual_epochs(self.epochs, 30, rows, self._batch_size(rows))
+
+    def _batch_size(self, rows: int) -> int:
+        return int(usual(self.batch_size, self.protection, grown_batch(256, rows), 256))
 
     def _settings(self, fed: Federation) -> LassoSettings:
         return LassoSettings(
             float(usual(self.penalty, self.protection, 0.02, 0.1)), self._epochs(fed.n_rows),
-            self.batch_size, self.width, usual(self.learning_rate, self.protection, None, 0.01),
+            self._batch_size(fed.n_rows), self.width, usual(self.learning_rate, self.protection, None, 0.01),
             seed_of(self.random_state),
         )  # fmt: skip
 
@@ -189,8 +196,8 @@ class GroupLasso(Selector):
         settings = self._settings(fed)
         seed, rate = settings.seed, usual(settings.rate, self.protection, 0.4, 0.003)
         hidden = list(self.hidden)
-        bottom = BottomSettings(seed, self.batch_size, rate, "dense", {"hidden": hidden}, prox=settings.price)
-        top = TopSettings(seed, self.batch_size, rate, "dense", {"hidden": []})
+        bottom = BottomSettings(seed, settings.batch_size, rate, "dense", {"hidden": hidden}, prox=settings.price)
+        top = TopSettings(seed, settings.batch_size, rate, "dense", {"hidden": []})
         run = SplitRun.start(fed, f"lasso-{secrets.token_hex(4)}", self.embedding, bottom, top)
         trace: list[dict[str, Any]] = []
         start = fed.ledger.bytes()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
-from fedsift.core.operation import operation
+from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import clipped
 from fedsift.errors import OperationRefused
@@ -41,7 +41,7 @@ class Match:
     receives="aggregate",
     about="which of its columns are left, and how much of the others they explain",
     learns="which of its columns the label screen lets pass",
-    reply={"kept": np.ndarray, "explained": float},
+    reply={"kept": Array("b"), "explained": float},
     settings=("share=match",),
     times=1,
 )

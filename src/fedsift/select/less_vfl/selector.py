@@ -20,14 +20,17 @@ What pre-training on shares would cost and find, and why auto-encoders do not se
 
 from __future__ import annotations
 
+import math
 import warnings
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation, together
-from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
+from fedsift.errors import ReplyError
+from fedsift.models.splitnn.layers.choice import check_neutral, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.settings import note_label_epsilon
 from fedsift.select.base import Outcome, check_choice, check_number
@@ -82,6 +85,11 @@ class LessVFL(OpenLessVFL):
     operations: ClassVar[tuple[Operation, ...]] = together(
         OpenLessVFL.operations, SplitNN.operations, matching.OPERATIONS, screening.OPERATIONS
     )
+
+    @classmethod
+    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+        """Beside which columns are left: of the others which had passed the label's screen."""
+        return 0.0 if parameters.get("match") == 1 else columns * (math.log2(3) - 1)
 
     def __init__(
         self,
@@ -145,13 +153,16 @@ class LessVFL(OpenLessVFL):
             match_components, to=fed.parties, each={name: {"passed": bits} for name, bits in passed.items()},
             share=float(self.match), seed=seed_of(self.random_state),
         )  # fmt: skip
+        for name, reply in replies.items():
+            if np.shape(reply["kept"]) != passed[name].shape:
+                raise ReplyError(name, "match_components", "it kept another number of columns than it has")
         kept = {name: reply["kept"] & passed[name] for name, reply in replies.items()}
         chosen = fed.ledger.bytes()
         if not any(mask.any() for mask in kept.values()):
             self._warn_of_no_signal(fed, p)
+        epochs, left = usual_epochs(self.epochs, 18, fed.n_rows, 128), int(sum(mask.sum() for mask in kept.values()))
         network = SplitNN(
-            width=self.width, epochs=usual_epochs(self.epochs, 18, fed.n_rows, 128),
-            batch_size=min(self.batch_size, 128),
+            width=self.width, epochs=epochs, batch_size=refit_batch(self.batch_size, left, fed.n_rows, epochs),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, kept, "less")

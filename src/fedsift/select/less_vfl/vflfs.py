@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import secrets
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +21,25 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
 from fedsift.models.splitnn.gates import shrink_columns
-from fedsift.models.splitnn.layers.choice import check_neutral, usual_epochs
+from fedsift.models.splitnn.halves import bottom_of
+from fedsift.models.splitnn.layers.choice import check_neutral, grown_batch, refit_batch, usual_epochs
 from fedsift.models.splitnn.model import SplitNN, seed_of
 from fedsift.models.splitnn.networks import build_model, derived_seed, torch_module
 from fedsift.models.splitnn.settings import BottomSettings, TopSettings, check_label_epsilon, note_label_epsilon
-from fedsift.models.splitnn.training import SplitRun, bottom_of
+from fedsift.models.splitnn.training import SplitRun
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
 from fedsift.select.less_vfl import shared_lasso
 from fedsift.select.less_vfl.component_selection import Epochs, check_epochs
 from fedsift.select.less_vfl.lasso_networks import FORMS, read_norms, usual
 from fedsift.select.less_vfl.shared_lasso import LassoSettings, train_lasso
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """From a party's embedding back to its columns."""
+
+    model: str
+    module: Any
 
 
 @operation("less_vfl.autoencode", when="protection=open|unsaid", discloses="control", about="acknowledgement", times=1)
@@ -37,16 +48,16 @@ def autoencode(party: Party, *, model: str, epochs: Epochs, weight: float, price
     check_epochs(party, "autoencode", epochs, "pretrain_epochs")
     torch, bottom = torch_module(), bottom_of(party, model)
     s = bottom.settings
-    decoder = party.state.get(f"{model}/decoder")
-    if decoder is None:
-        seed = derived_seed(s.seed, "decoder", party.name)
+    kept: Decoder | None = party.state.get(Decoder)
+    if kept is None or kept.model != model:
+        seed = derived_seed(bottom.seed, "decoder", party.name)
         told = s.options.get("hidden")
         hidden = [int(size) for size in reversed(told)] if isinstance(told, list) else []
-        decoder = build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)
-        party.state[f"{model}/decoder"] = decoder
+        kept = party.keep(Decoder(model, build_model("dense", s.width, len(bottom.owner), {"hidden": hidden}, seed)))
+    decoder = kept.module
     parameters = [*bottom.module.parameters(), *decoder.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=s.rate, fused=True)
-    generator = np.random.default_rng(derived_seed(s.seed, "auto-encoder", party.name))
+    generator = np.random.default_rng(derived_seed(bottom.seed, "auto-encoder", party.name))
     for _ in range(epochs):
         order = generator.permutation(len(bottom.matrix))
         for start in range(0, len(order), s.batch_size):
@@ -74,8 +85,8 @@ class VFLFS(Selector):
     penalty : price of a column's norm, by default 0.01 on shares and 0.05 in the open form.
     reconstruction : weight of the auto-encoder's loss.
     pretrain_epochs, epochs : of the auto-encoder alone and of the training of all (30, fewer where rows are many).
-    batch_size, learning_rate : by default 256 and 0.4 (plain steps; less for many columns) on shares, 128 and
-        0.003 (Adam) in the open form.
+    batch_size, learning_rate : by default 256 (more where rows are very many) and 0.4 (plain steps; less for many
+        columns) on shares, 128 and 0.003 (Adam) in the open form.
     label_epsilon : differential privacy of each label against everybody but its holder, by a randomised copy of the
         labels (``core/labels.py``); no privacy of columns. ``None``: exact labels.
     label_range : with it, for a number as label: (low, high), public, to which it is clipped.
@@ -162,18 +173,17 @@ class VFLFS(Selector):
     def _price(self) -> float:
         return float(usual(self.penalty, self.protection, 0.01, 0.05))
 
-    @property
-    def _batch_size(self) -> int:
-        return int(usual(self.batch_size, self.protection, 256, 128))
+    def _batch_size(self, rows: int) -> int:
+        return int(usual(self.batch_size, self.protection, grown_batch(256, rows), 128))
 
     def _epochs(self, fed: Federation) -> int:
-        return usual_epochs(self.epochs, 30, fed.n_rows, self._batch_size)
+        return usual_epochs(self.epochs, 30, fed.n_rows, self._batch_size(fed.n_rows))
 
     def _select(self, fed: Federation) -> Outcome:
         if self.protection == "open":
             return self._select_open(fed)
         found = train_lasso(fed, LassoSettings(
-            self._price, self._epochs(fed), self._batch_size, self.width,
+            self._price, self._epochs(fed), self._batch_size(fed.n_rows), self.width,
             self.learning_rate, seed_of(self.random_state), self.pretrain_epochs,
             float(self.reconstruction),
         ))  # fmt: skip
@@ -187,9 +197,10 @@ class VFLFS(Selector):
             fed.ledger.note(text)
             warnings.warn(text, UserWarning, stacklevel=4)
         outcome = Outcome.best(found.norms, self.n_features, self.threshold, **found.story)
+        epochs = usual_epochs(self.refit_epochs, 20, fed.n_rows, 128)
+        columns = int(sum(mask.sum() for mask in outcome.selected.values()))
         network = SplitNN(
-            width=2 * self.width, epochs=usual_epochs(self.refit_epochs, 20, fed.n_rows, 128),
-            batch_size=min(self._batch_size, 128),
+            width=2 * self.width, epochs=epochs, batch_size=refit_batch(self.batch_size, columns, fed.n_rows, epochs),
             random_state=self.random_state,
         )  # fmt: skip
         self.network_ = network.fit_columns(fed, outcome.selected, "vflfs")
@@ -198,8 +209,8 @@ class VFLFS(Selector):
     def _select_open(self, fed: Federation) -> Outcome:
         seed, rate = seed_of(self.random_state), usual(self.learning_rate, self.protection, 0.4, 0.003)
         hidden = list(self.hidden)
-        bottom = BottomSettings(seed, self._batch_size, rate, "dense", {"hidden": hidden}, prox=self._price)
-        top = TopSettings(seed, self._batch_size, rate, "dense", {"hidden": list(self.top_hidden)})
+        bottom = BottomSettings(seed, self._batch_size(fed.n_rows), rate, "dense", {"hidden": hidden}, prox=self._price)
+        top = TopSettings(seed, self._batch_size(fed.n_rows), rate, "dense", {"hidden": list(self.top_hidden)})
         run = SplitRun.start(fed, f"vflfs-{secrets.token_hex(4)}", self.embedding, bottom, top)
         members = list(run.widths)
         if self.pretrain_epochs:

@@ -5,26 +5,23 @@ Bin matching shows the coordinator exact tables, so it cannot carry noise. Here 
 ciphertexts by their own bins, and the coordinator opens the joint tables from two halves (``mpc/two_halves.py``), as
 the filters do. Rows must stand in the same order everywhere, as after alignment.
 
-The table of a column with the label has the job's bins; that of two columns has cells for both, so these are cut more
-coarsely, from the same paid counts: as many bins as let a cell hold some deviations of the noise. All columns go on
-from step to step. (Only the most relevant ones went on once: then a column that repeats nothing, and so is the next
-choice, was rarely among them, at any epsilon.)
+All tables have the job's bins, small ones merged; what small cells are worth is weighed where they are read
+(``counted.py``). A column has the same bins with the label and with others, so that what it says and what of that is
+known already are told by the same. (Tables of two columns had few bins once, so that a cell held more than noise: what
+these hid was more, and most of it in columns of many categories, which seemed to repeat nothing.)
 
-*Guarantee* (neighbours and mechanism as in ``mpc/column_scores/noise.py``): edges of bins are paid for first
-(``EDGES_SHARE`` of a party's rho), then the tables with the label (``LABEL_SHARE``), and what is left is shared equally
-by the ``n_features - 1`` tables' steps that follow. Given the edges, a replaced row leaves one cell of a table and
-enters another, so a table has a squared L2 sensitivity of 2 for whichever of its two parties the row is replaced at; a
-step's tables are one release, for each party those that it takes part in. Which columns a step is about follows from
-what was released before. Every party adds full noise for itself, and takes part in a step once.
+*Guarantee* (neighbours and mechanism as in ``mpc/column_scores/noise.py``): edges of bins are paid for first, and each
+step has a share of a party's rho that follows from the job (``spending.py``); the shares add
+up to one. Given the edges, a replaced row leaves one cell of a table and enters another, so a table has a squared L2
+sensitivity of 2 for whichever of its two parties the row is replaced at; a step's tables are one release, for each
+party those that it takes part in. Which columns a step is about follows from what was released before (adaptive
+composition of zCDP). Every party adds full noise for itself, and takes part in a step once.
 
 *Scores*: mutual information of a noisy table, less what noise and few rows add to it in the mean (to second order).
-The shares and the number of cells were chosen on jm1, california_housing, phishing_websites and generated tables with
-and without categories, by how many of the five exact choices are found at epsilon 1 and 0.6.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -40,13 +37,7 @@ from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc import pairs
-from fedsift.mpc.column_scores.noise import (
-    TableNoise,
-    drawn,
-    rank_classes,
-    rho_of,
-    room_bits,
-)
+from fedsift.mpc.column_scores.noise import drawn, rank_classes, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, searched
 from fedsift.mpc.encrypted_histogram import aligned_sums
 from fedsift.mpc.pairs import meet_all
@@ -65,46 +56,21 @@ from fedsift.mpc.two_halves import (
     open_halves,
     take_labels,
 )
+from fedsift.select.muse.counted import Counted
+from fedsift.select.muse.spending import EDGES_SHARE, Spending
 
 LABEL = -1  # stands for the label among the label holder's columns
-EDGES_SHARE, LABEL_SHARE = 0.2, 0.3  # of a party's rho: for bins, for the tables with the label
-_DEVIATIONS = 20  # of the noise that a cell of two columns' table holds on average: fewer bins where it would not
-BIN = 2  # of the noise, that a bin of two columns' tables holds at least
 Step = Annotated[int, Between(0, 10**6)]
 Column = Annotated[int, Between(-1, 10**7)]
 
 
-@dataclass(frozen=True)
-class Spending:
-    """How a run's rho is shared, from what the job says."""
-
-    rho: float
-    n_bins: int
-    n_features: int
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Spending:
-        epsilon, delta = float(parameters["epsilon"]), float(parameters["delta"])
-        return cls(rho_of(epsilon, delta), int(parameters["n_bins"]), int(parameters["n_features"]))
-
-    def noise(self, step: int, ranked: int = 0) -> TableNoise:
-        """Of one step; step 0 is the label's."""
-        later = (1 - EDGES_SHARE - LABEL_SHARE) / max(1, self.n_features - 1)
-        return TableNoise(self.rho, ranked, LABEL_SHARE if step == 0 else later)
-
-    def joint_bins(self, rows: int, columns: int) -> int:
-        """Bins in tables of two columns: as many as asked for, or so few that their cells hold more than noise."""
-        scale = self.noise(1).party_scale(columns)
-        return int(np.clip(np.sqrt(rows / (_DEVIATIONS * scale)), 2, self.n_bins))
-
-
 @dataclass
 class NoisyBins:
-    """What a party keeps during a run: its bins in tables with the label and in others, and its last step."""
+    """What a party keeps during a run: its bins, the label, and its last step."""
 
     spending: Spending
-    with_label: tuple[np.ndarray, list[int]]  # codes (rows x columns), and how many each column has
-    joint: tuple[np.ndarray, list[int]]
+    codes: np.ndarray  # rows x columns
+    counts: list[int]  # of bins
     label: Labels | None
     last: int = -1
 
@@ -124,39 +90,33 @@ class NoisyBins:
 
     def counted(self, column: int, step: int, party: Party) -> tuple[np.ndarray, int]:
         """A column's bins in the tables of a step."""
-        codes, counts = self.joint if step else self.with_label
-        if not 0 <= column < len(counts):
+        if not 0 <= column < len(self.counts):
             raise OperationRefused(party.name, "column", f"column {column} is none of step {step}")
-        return codes[:, column], counts[column]
+        return self.codes[:, column], self.counts[column]
 
 
 @operation(
     "muse.pay_for_bins",
     when="epsilon=set",
     discloses="aggregate",
-    about="how many bins each column has with the label and with others, from counts with noise (and how many classes "
-    "the label)",
-    reply=Array("i", 2),
+    about="how many bins each column has, from counts with noise (and how many classes the label)",
+    reply=Array("i", 1),
     epsilon="epsilon",
     times=1,
 )
 def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1, 10**7)]) -> NDArray[np.int32]:
-    """``columns`` is how many there are in all: the more, the fewer bins."""
+    """``columns`` is how many there are in all: the more, the larger the noise, and so a bin."""
     spending = Spending.of(party.job.parameters)
-    noise, own = spending.noise(0), len(party.columns)
     n_bins, min_cell = spending.n_bins, int(party.job.parameters.get("min_cell") or 1)
-    found, rows = searched(party, n_bins, EDGES_SHARE * spending.rho), party.n_rows
-    with_label = coded(found, rows, n_bins, noise.min_rows(noise.party_scale(own), min_cell))
-    few, later = spending.joint_bins(rows, columns), spending.noise(1).party_scale(columns)
-    joint = coded(found, rows, few, max(min_cell, math.ceil(BIN * later)), most=few)
+    found = searched(party, n_bins, EDGES_SHARE * spending.rho)
+    codes, counts = coded(found, party.n_rows, n_bins, spending.bin_rows(columns, min_cell))
     label = None
     if party.job.active == party.name:
         label = party.labels(task=task)
         if label.task == "regression":
             label = replace(label, codes=rank_classes(label.values, label.n_classes))
-    party.keep(NoisyBins(spending, with_label, joint, label))
-    classes = [label.n_classes] if label else []
-    return np.array([[*with_label[1], *classes], [*joint[1], *classes]], dtype=np.int32)
+    party.keep(NoisyBins(spending, codes, counts, label))
+    return np.array([*counts, *([label.n_classes] if label else [])], dtype=np.int32)
 
 
 @operation(
@@ -270,7 +230,7 @@ class NoisyTables:
             pay_for_bins, to=fed.parties, task=fed.asked_task, columns=sum(fed.n_columns.values())
         )
         for name, bins in self.bins.items():
-            if bins.shape != (2, fed.n_columns[name] + (name == fed.active)) or bins.min(initial=1) < 1:
+            if bins.shape != (fed.n_columns[name] + (name == fed.active),) or bins.min(initial=1) < 1:
                 raise ReplyError(name, "pay_for_bins", f"expected bins of {fed.n_columns[name]} columns")
 
     def with_label(self) -> dict[str, list[Counted]]:
@@ -286,7 +246,7 @@ class NoisyTables:
         fed, step, total = self.fed, self._step, sum(map(len, columns.values()))
         self._step += 1
         self.tables_made += total
-        bins = {name: told[min(step, 1)] for name, told in self.bins.items()}
+        bins = self.bins
         width = int(bins[home][column])
         ranked = width if step == 0 and fed.task == "regression" else 0
         noise = self.spending.noise(step, ranked)
@@ -320,45 +280,3 @@ class NoisyTables:
             if shapes != [(int(bins[name][i]), width) for i in wanted]:
                 raise ReplyError(name, "open_tables", "tables of another shape than its bins")
         return {name: found.get(name, []) for name in columns}
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A joint table with noise of a known variance in each cell."""
-
-    cells: np.ndarray
-    variance: float
-    rows: int
-
-    def information(self) -> float:
-        """Mutual information in nats, less what noise and few rows add to it; 0 where a side has one bin."""
-        down, across = self.cells.shape
-        if min(down, across) < 2:
-            return 0.0
-        parts = [
-            (self.cells, 1, 1.0),
-            (self.cells.sum(axis=1), across, -1.0),
-            (self.cells.sum(axis=0), down, -1.0),
-            (self.cells.sum(), down * across, 1.0),
-        ]
-        total = sum(sign * self._weight(counts, summands) for counts, summands, sign in parts)
-        return float(total / self.rows - (down - 1) * (across - 1) / (2 * self.rows))
-
-    def entropies(self) -> tuple[float, float]:
-        """Of the column and of the one that it was counted with."""
-        full = self._weight(self.cells.sum(), self.cells.size)
-        down, across = self.cells.shape
-        sides = (self.cells.sum(axis=1), across), (self.cells.sum(axis=0), down)
-        first, second = (max(0.0, (full - self._weight(*side)) / self.rows) for side in sides)
-        return (first if down > 1 else 0.0), (second if across > 1 else 0.0)
-
-    def _weight(self, counts: np.ndarray, summands: int) -> float:
-        """The sum of n ln n, less half of the noise's variance times its curvature 1 / n.
-
-        Below the noise's deviation it goes on as a straight line, which noise does not bend.
-        """
-        variance = summands * self.variance
-        floor = max(1.0, float(np.sqrt(variance)))
-        shown = np.maximum(counts, floor)
-        bent = np.where(counts > 2 * floor, variance / (2 * shown), 0.0)
-        return float((counts * np.log(shown) - bent).sum())

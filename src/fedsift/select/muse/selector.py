@@ -18,6 +18,8 @@ party. A party learns which of its columns were preselected and kept, in which o
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import check_privacy
-from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, subset_bits
 from fedsift.select.muse import mutual_information, noisy_tables
 from fedsift.select.muse.contingency import BINNINGS, MAX_BINS
 from fedsift.select.muse.criteria import Search, Searching, find_criterion, in_step, steps
@@ -79,6 +81,14 @@ class Muse(Selector):
     operations = together(mutual_information.OPERATIONS, (correlate_ranks,), noisy_tables.OPERATIONS)
     cell_parameters = ("min_cell",)
     epsilon_parameters = ("epsilon",)
+
+    @classmethod
+    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+        """Which columns were preselected, as many as are kept, and in which order columns were kept."""
+        kept = parameters.get("n_features")
+        if parameters.get("preselect") is not True or not isinstance(kept, int):
+            return 0.0
+        return subset_bits(columns, kept) + math.lgamma(kept + 1) / math.log(2)
 
     def __init__(
         self,

@@ -17,7 +17,6 @@ from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.models.boost.bins import SplitRecords, split_record
 from fedsift.models.boost.compared.program import Rows, Winners, best_cuts, leaves, winners
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import (
@@ -37,6 +36,7 @@ from fedsift.models.boost.growing_tree import Boosting
 from fedsift.models.boost.hidden.label_holder import HiddenGradients, read_corrections
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Corrections, check_corrections, draw_counts, draw_splits, level_products
+from fedsift.models.boost.stored import SplitRecords
 from fedsift.models.boost.tree import TreeSettings, least_gain
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.fractions import Fractions
@@ -246,7 +246,8 @@ def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox
     state, talks = party.held(Shares), party.held(Talks)
     now, _ = state.growing(party)
     won = talks.of[state.first].result
-    if not isinstance(won, Winners) or sorted(order) != sorted([party.name, *party.held(Pairs).peers]):
+    known = set(talks.of) <= set(now.bests)
+    if not isinstance(won, Winners) or not known or sorted(order) != sorted([party.name, *party.held(Pairs).peers]):
         raise OperationRefused(party.name, "tell_winners", "the parties' best cuts have not been compared to the end")
     now.won = won
     boxes = {}
@@ -262,7 +263,7 @@ def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox
 
 def _take(party: Party, now: Growing, mine: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Write own cuts down: of each node a bit a row, who goes left; nobody where the cut is another's."""
-    own, records = party.held(HiddenCuts).cuts[now.tree.bins], party.held(SplitRecords).records
+    own, records = party.held(HiddenCuts).cuts[now.tree.bins], party.held(SplitRecords)
     candidates = now.cuts[party.name].candidates
     bits = np.zeros((len(mine), (party.n_rows + 7) // 8), np.uint8)
     for node, (won, place) in enumerate(zip(mine.tolist(), places.tolist())):
@@ -272,8 +273,8 @@ def _take(party: Party, now: Growing, mine: np.ndarray, places: np.ndarray) -> n
                 raise OperationRefused(party.name, "take_winners", "a cut that is none of its candidates")
             cut = own.cut(candidates[place : place + 1])
             bits[node] = np.packbits(cut.left[own.codes[:, cut.column]])
-            number, column = len(records), cut.column
-            records.append(split_record(own.bins[cut.column], cut.left, cut.missing_left))
+            column = cut.column
+            number = records.add(own.bins[column], cut.left, cut.missing_left)
         now.own.append(number)
         party.held(Shares).models[-1].columns.append(column)
     return bits

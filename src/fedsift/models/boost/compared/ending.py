@@ -6,20 +6,21 @@ asked for them (cross-validation, prediction), never those of a single tree. A m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.models.boost.bins import SplitRecords
 from fedsift.models.boost.compared.program import column_gains
 from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS
 from fedsift.models.boost.compared.state import Growing, Grown, Shares, Talks
 from fedsift.models.boost.compared.taking_part import spread, start_score
 from fedsift.models.boost.growing_tree import Boosting
+from fedsift.models.boost.stored import Labelled, SharedTrees, SplitRecords, StoredPart
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -84,11 +85,17 @@ def gain_bits(table: Bits, heights: list[int], own: int) -> Bits:
     times="20000 a session",
 )
 def begin_gains(
-    party: Party, *, model: int, heights: dict[str, int], dealt: dict[str, list[np.ndarray]]
+    party: Party,
+    *,
+    model: int,
+    heights: dict[PartyName, Annotated[int, Between(0, 100_000)]],
+    dealt: dict[str, list[np.ndarray]],
 ) -> dict[str, SealedBox]:
     """The summed gain of each column, on shares: one program a pair. ``heights``: columns of every party."""
     state, talks, pairs = party.held(Shares), party.held(Talks), party.held(Pairs)
-    if not 0 <= model < len(state.models) or heights.get(party.name) != len(party.columns):
+    compared = {each for name in talks.of for each in state.owners(party.name, name)}
+    fits = heights.get(party.name) == len(party.columns) and compared <= set(heights)
+    if not 0 <= model < len(state.models) or not fits:
         raise OperationRefused(party.name, "begin_gains", "a model or columns that are not there")
     grown = state.models[model]
     gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
@@ -109,13 +116,15 @@ def begin_gains(
     about="its half of the gain of each column, under a mask; how often each of its own was cut",
     opened="aggregate: the summed gain of each column, and how often it was cut",
     concerns="own columns and labels",
-    reply={"halves": dict, "splits": Array("i"), "unit": float},
+    reply={"halves": ByName(Array("i")), "splits": Array("i"), "unit": float},
     times="20000 a session",
     after="boost.begin_gains",
 )
 def gain_halves(party: Party, *, model: int) -> dict[str, Any]:
     """For the coordinator."""
     state, pairs = party.held(Shares), party.held(Pairs)
+    if not 0 <= model < len(state.models):
+        raise OperationRefused(party.name, "gain_halves", "a model that is not there")
     halves: dict[str, Ring] = {}
     for name, talk in party.held(Talks).of.items():
         if not isinstance(talk.result, np.ndarray):
@@ -234,13 +243,11 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     grown, scales = state.models, state.scales
     if scales is None or state.now is not None or len(grown) != state.outputs:
         raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
-    shared = {
-        "number": state.number, "first": state.first, "outputs": state.outputs, "score_bits": scales.score,
-        "words": np.dtype(scales.words).name, "cuts": [cuts for each in grown for cuts in each.cuts],
-        "codes": [codes for each in grown for codes in each.leaves],
-    }  # fmt: skip
-    records = party.held(SplitRecords).records
-    part: dict[str, Any] = {"model": model, "party": party.name, "records": records, "shared": shared}
+    shared = SharedTrees(
+        state.number, state.first, state.outputs, scales.score, np.dtype(scales.words).name,
+        [cuts for each in grown for cuts in each.cuts], [codes for each in grown for codes in each.leaves],
+    )  # fmt: skip
+    labelled = Labelled([], "", ())
     if state.number == 0:
         boosting = party.held(Boosting)
         labels, found = boosting.labels, boosting.models[0]
@@ -248,8 +255,8 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
         if labels.task == "regression":
             middle, size = spread(found, labels.values)
             base = [middle]
-        part |= {"base": base, "size": size, "task": labels.task, "classes": list(labels.classes)}
-    party.keys[f"boost:{model}"] = part
+        labelled = Labelled(base, labels.task, labels.classes, size)
+    party.models.keep(model, StoredPart(party.held(SplitRecords).records, labelled=labelled, shared=shared))
     return {"trees": sum(len(each.cuts) for each in grown), "rounds": len(grown[0].cuts)}
 
 

@@ -24,7 +24,7 @@ from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_shares, row_step
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.results import SharedTrees, goes_left, stored_part
+from fedsift.models.boost.stored import SharedTrees, goes_left, stored_part
 from fedsift.models.boost.tree import TreeSettings
 from fedsift.models.predicted import Predicted, ScoresOpened
 from fedsift.mpc.comparing import DealerSource, Program
@@ -128,7 +128,7 @@ def begin_walk(party: Party, *, model: str, output: Annotated[int, Between(0, 10
     state.scales = _with_score(state.scales, shared.score_bits)
     state.scores = np.zeros(rows, _WORDS[shared.words])
     if state.number == 0 and logistic:
-        state.scores = state.scales.scores(np.full(rows, part.base[output]))
+        state.scores = state.scales.scores(np.full(rows, part.labelled.base[output]))
     walk = party.held(_Walk) if output else party.keep(_Walk(model, shared))
     walk.output = output
     state.due, state.walks = shared.count, True
@@ -190,6 +190,8 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
 def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> dict[str, SealedBox]:
     """The next level, or at the last one the leaves."""
     state, walk = party.held(Shares), party.held(_Walk)
+    if walk.going.shape != walk.bits.shape:
+        raise OperationRefused(party.name, "walk_rows", "the cuts of this level have not been told")
     if state.number == 0:
         for name in party.held(Pairs).peers:
             walk.going = walk.going ^ heard_cuts(party, name, boxes, state.step, walk.going.shape)
@@ -234,11 +236,12 @@ def hear_predicted(party: Party, *, box: SealedBox) -> None:
     walk = party.held(_Walk)
     part, outputs = stored_part(party, walk.model), walk.shared.outputs
     values = opened_scores(party, walk.output, box, party.held(Shares).scores)
-    if part.task == "regression":
-        values = part.base[0] + part.size * values
+    labelled = part.labelled
+    if labelled.task == "regression":
+        values = labelled.base[0] + labelled.size * values
     walk.found.append(values if outputs == 1 else log_chance(values))
     if len(walk.found) == outputs:
-        party.keep(Predicted(np.column_stack(walk.found), part.classes))
+        party.keep(Predicted(np.column_stack(walk.found), labelled.classes))
 
 
 OPERATIONS = (begin_walk, walk_cuts, walk_rows, walked, hear_predicted)

@@ -79,6 +79,7 @@ class HiddenGradients:
     peers: dict[str, Peer]
     order: RowOrder
     step: int = 0
+    summed: int = -1  # the last step whose sums were told: they have one mask
     trees: list[Tree] = field(default_factory=list)
     level: int = 0
     places: list[list[Node | None]] = field(default_factory=list)
@@ -253,6 +254,9 @@ def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[
     level, places = state.now()
     every = {name: [peer.tree_cuts[place] for place in places] for name, peer in state.peers.items()}
     check_corrections(corrections, level, every, party)
+    if state.summed == state.step:
+        raise OperationRefused(party.name, "own_half_sums", "the sums of this level were told before")
+    state.summed = state.step
     if boosting.noise is not None:
         boosting.noise.use_level()
     noises = {place: node_noises(party, state, boosting, place) for place in places}
@@ -320,7 +324,7 @@ def read_corrections(level: Level, cuts: list[TreeCuts], sent: Corrections) -> l
     reply=GRADIENTS,
 )
 def divide_nodes(
-    party: Party, *, owners: np.ndarray, answers: dict[str, SealedBox], openings: dict[str, np.ndarray]
+    party: Party, *, owners: np.ndarray, answers: dict[str, SealedBox], openings: dict[str, Bits]
 ) -> dict[str, Any]:
     """Cut the nodes: ``owners`` has the number of the party whose column was chosen, -1 for a leaf."""
     state, boosting, pairs = party.held(HiddenGradients), party.held(Boosting), party.held(Pairs)

@@ -18,7 +18,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import SplitRecords, fitted_bins, split_record
+from fedsift.models.boost.bins import fitted_bins
 from fedsift.models.boost.hidden.blur import Hidden, RowOrder, Salts
 from fedsift.models.boost.hidden.cuts import (
     Cut,
@@ -46,6 +46,7 @@ from fedsift.models.boost.hidden.shares import (
     read_options,
     read_trees,
 )
+from fedsift.models.boost.stored import SplitRecords
 from fedsift.mpc.dealer import Bits, Dealt, answer_and
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -228,7 +229,7 @@ def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
 )
 def take_cuts(party: Party, *, cuts: CutFields) -> SealedBox:
     """Every level, also where none of its cuts was taken."""
-    state, dealt, records = party.held(HiddenCuts), party.held(Dealt), party.held(SplitRecords).records
+    state, dealt, records = party.held(HiddenCuts), party.held(Dealt), party.held(SplitRecords)
     level, places = state.now()
     if state.nodes is None:
         raise OperationRefused(party.name, "take_cuts", "there are no sums that cuts could be chosen from")
@@ -244,8 +245,7 @@ def take_cuts(party: Party, *, cuts: CutFields) -> SealedBox:
         cut = first_of(meant)
         chosen.append(node)
         taken.append(np.packbits(cut.left[own.codes[:, cut.column]]))
-        numbers.append(len(records))
-        records.append(split_record(own.bins[cut.column], cut.left, cut.missing_left))
+        numbers.append(records.add(own.bins[cut.column], cut.left, cut.missing_left))
         state.columns.append(cut.column)
     bits = np.stack(taken) if taken else np.zeros((0, (rows + 7) // 8), np.uint8)
     d, s = answer_and(bits, state.nodes[chosen], a[chosen], r[chosen])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
@@ -18,7 +19,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.results import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part
+from fedsift.models.boost.stored import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part, told_records
 from fedsift.models.predicted import ScoresOpened
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
@@ -132,12 +133,12 @@ def _depth(nodes: list[StoredNode]) -> int:
     reply=SealedBox,
 )
 def route_hidden(
-    party: Party, *, model: str, peer: PartyName, step: int, splits: np.ndarray, box: SealedBox
+    party: Party, *, model: str, peer: PartyName, step: int, splits: NDArray[np.integer[Any]], box: SealedBox
 ) -> SealedBox:
     """Answer about its cuts of one level."""
     party.held_here(ScoresOpened)
-    records, dealt = stored_part(party, model).records, party.held(Dealt)
-    if len(splits) and not 0 <= splits.min() <= splits.max() < len(records):
+    records, dealt = told_records(party, model), party.held(Dealt)
+    if splits.ndim != 1 or not len(splits) or not 0 <= splits.min() <= splits.max() < len(records):
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
     hidden = party.held(Pairs).open(box, sender=peer, about="boost: rows", number=step)
     every, rows = np.arange(party.n_rows), party.n_rows

@@ -24,15 +24,17 @@ Fixed point: g has 12 fractional bits, d 20, the weights 36 (a step is 2^-4, exa
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.bfv import LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
+from fedsift.models.splitnn.halves import bottom_of, halves_of, rows_of_batch, share_of, shares_of, top_of
 from fedsift.models.splitnn.layers.block_product import Plan
 from fedsift.models.splitnn.layers.interactive import (
     DELTA_BITS,
@@ -78,7 +80,7 @@ from fedsift.models.splitnn.layers.lattice_wire import (
     weighed_of,
 )
 from fedsift.models.splitnn.party_networks import Bottom
-from fedsift.models.splitnn.training import _rows, bottom_of, hold_predictions, share_of, top_of
+from fedsift.models.splitnn.training import hold_predictions
 from fedsift.mpc import pairs
 from fedsift.mpc.pairs import meet_all
 
@@ -139,11 +141,10 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys])
     told = {name: PeerKeys(**checked(party, KEYS, name, each)) for name, each in keys.items()}
     ends_of(party).peers[model] = told
     party.keep(Epoch())
-    top = top_of(party, model)
-    name = f"{model}/share"
-    if name not in party.state and f"model:{name}" not in party.keys:
+    top, halves = top_of(party, model), halves_of(party, model)
+    if halves.shares is None:
         blocks = first_blocks(top, party.name)
-        party.state[name] = {peer: to_ring(block, WEIGHT_EXPONENT) for peer, block in blocks.items()}
+        halves.shares = {peer: to_ring(block, WEIGHT_EXPONENT) for peer, block in blocks.items()}
     return int(interactive_layer(top).out_features)
 
 
@@ -158,8 +159,8 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys])
     reply=(dict, type(None)),
 )
 def encrypt_lattice(
-    party: Party, *, model: str, outputs: int, answer: LatticeGradients | None = None, epoch: int | None = None,
-    start: int = 0, stop: int | None = None,
+    party: Party, *, model: str, outputs: Annotated[int, Between(1, 4096)], answer: LatticeGradients | None = None,
+    epoch: int | None = None, start: int = 0, stop: int | None = None,
 ) -> dict[str, Any] | None:  # fmt: skip
     """Algorithm 3, lines 16 to 20 for the last batch, and Algorithm 2, lines 2 to 9 for the next."""
     bottom = bottom_of(party, model)
@@ -169,9 +170,10 @@ def encrypt_lattice(
         return None
     if stop is not None and not 0 <= start < stop <= start + bottom.settings.batch_size:
         raise OperationRefused(party.name, "encrypt_lattice", "these rows are not one batch")
-    if f"{model}/share" not in party.state and f"model:{model}/share" not in party.keys:
-        party.state[f"{model}/share"] = np.zeros((bottom.settings.width, outputs), dtype=np.uint64)
-    if getattr(share_of(party, model), "shape", None) != (bottom.settings.width, outputs):
+    halves = halves_of(party, model)
+    if halves.share is None:
+        halves.share = np.zeros((bottom.settings.width, outputs), dtype=np.uint64)
+    if halves.share.shape != (bottom.settings.width, outputs):
         raise OperationRefused(party.name, "encrypt_lattice", "its share of the weights is for another layer than this")
     embedding = bottom.embed(party, start, stop) if stop is not None else _next(party, bottom, epoch, start)
     g = _fixed(embedding, EMBEDDING_EXPONENT, EMBEDDING_BITS, f"an embedding of party {party.name!r}")
@@ -188,7 +190,7 @@ def encrypt_lattice(
 
 
 def _next(party: Party, bottom: Bottom, epoch: int | None, start: int) -> np.ndarray:
-    return np.asarray(bottom.forward(_rows(party, bottom, int(epoch or 0), start)))
+    return np.asarray(bottom.forward(rows_of_batch(party, bottom, int(epoch or 0), start)))
 
 
 def _sent(party: Party, end: OwnEnd) -> tuple[Ring, Plans]:
@@ -202,7 +204,7 @@ def _learn(party: Party, model: str, answer: dict[str, Any]) -> None:
     (g, plan), end.sent = _sent(party, end), None
     weights = plan.weights.gather(end.weight.open(answer["weights"], plan.weights.places))
     gradient = plan.back.gather(end.value.open(answer["back"], plan.back.places))[: len(g)]
-    party.state[f"{model}/share"] = (share_of(party, model) + weights) & np.uint64(RING)
+    halves_of(party, model).share = (share_of(party, model) + weights) & np.uint64(RING)
     bottom.backward(_value(gradient, _GRADIENT).astype(np.float32))
 
 
@@ -240,7 +242,7 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
     """Algorithm 2, lines 10 to 14, for every party."""
     top, answers, keys = top_of(party, model), {}, peer_keys(party, model)
     weighed: dict[str, Weighed] = {}
-    for name, share in share_of(party, model).items():
+    for name, share in shares_of(party, model).items():
         plan = Plans.of(top.settings.batch_size, *share.shape)
         products = ("forward", "weights", "back") if back else ("forward",)
         ready, key = _loaded(party, keys[name], name, replies.get(name), products, plan), keys[name].value
@@ -261,7 +263,7 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
     receives="ciphertext",
     about="activations under the label holder's mask",
     learns="nothing: activations under a mask",
-    reply={"masked": np.ndarray, "note": bytes},
+    reply={"masked": Array("i", 2), "note": bytes},
 )
 def open_lattice(party: Party, *, model: str, answer: LatticeAnswer) -> dict[str, Any]:
     """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
@@ -298,11 +300,11 @@ def learn_lattice(
     party: Party, *, model: str, activations: dict[str, Activations], epoch: int, start: int
 ) -> dict[str, Any]:
     """Algorithm 2, lines 19 to 22 and Algorithm 3, lines 1 to 15."""
-    top, shares, told = top_of(party, model), share_of(party, model), party.held(Epoch)
+    top, shares, told = top_of(party, model), shares_of(party, model), party.held(Epoch)
     told.begin(party, epoch, start, top.settings.batch_size)
-    rows = _rows(party, top, epoch, start)
+    rows = rows_of_batch(party, top, epoch, start)
     total = _total(party, model, activations, len(rows))
-    seen, gradient = top_step(party, top, total, party.state.get(f"{model}/bottom"), rows)
+    seen, gradient = top_step(party, top, total, halves_of(party, model).bottom, rows)
     delta = np.zeros((top.settings.batch_size, gradient.shape[1]), dtype=np.uint64)
     delta[: len(rows)] = _fixed(gradient, DELTA_EXPONENT, DELTA_BITS, "the gradient of an activation")
     answers, of_peers, weighed = {}, peer_keys(party, model), weighed_of(party, model)

@@ -16,9 +16,9 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ParameterError
 from fedsift.models.predicted import Predicted
-from fedsift.models.splitnn.layers.shared_network import BATCHES, KEY, helper_outputs, part_of
+from fedsift.models.splitnn.layers.shared_network import BATCHES, Corrections, joined_outputs, part_of
 from fedsift.models.splitnn.layers.shared_parts import Rows, exactly
-from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, outputs, signed
+from fedsift.models.splitnn.layers.sine import OUTPUT_BITS, Floats, signed
 from fedsift.models.unseen import Truth
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -35,22 +35,24 @@ from fedsift.mpc.score_shares import ScoreShare
     reply=SealedBox,
     times=BATCHES,
 )
-def send_answer(party: Party, *, box: SealedBox) -> SealedBox:
+def send_answer(party: Party, *, boxes: dict[str, SealedBox]) -> SealedBox:
     rows = party.held(Rows)
     if rows.factor or rows.unseen:
         raise OperationRefused(party.name, "shared network", "outputs of these rows are not opened")
     batch = rows.now(party)
-    half = helper_outputs(party, rows, batch, box)
+    if party.name != rows.part.roles.helper:
+        raise OperationRefused(party.name, "shared network", "the helper alone gives its share of outputs")
+    half = joined_outputs(party, rows, batch, boxes, None)
     return party.held(Pairs).seal(half, to=rows.part.roles.active, about="answer", number=batch.number)
 
 
-def _answer(party: Party, box: SealedBox) -> Floats:
+def _answer(party: Party, box: SealedBox, boxes: dict[str, SealedBox], dealt: Corrections) -> Floats:
     rows = party.held(Rows)
     batch, shape, helper = rows.now(party), rows.part.shape, rows.part.roles.helper
-    if batch.hidden is None or rows.part.targets is None:
-        raise OperationRefused(party.name, "shared network", "no angles of these rows were opened")
+    if rows.factor or rows.unseen or rows.part.targets is None:
+        raise OperationRefused(party.name, "shared network", "outputs of these rows are not opened")
     half = party.held(Pairs).open(box, sender=helper, about="answer", number=batch.number)
-    total = outputs(batch.hidden, batch.shares, shape.signs())
+    total = joined_outputs(party, rows, batch, boxes, dealt)
     total = total + exactly(half, (len(batch.rows), shape.outputs), helper)
     return rows.part.targets.presented(np.ldexp(signed(total), -OUTPUT_BITS) * shape.unit)
 
@@ -65,8 +67,8 @@ def _answer(party: Party, box: SealedBox) -> Floats:
     reply=Array("f", 2),
     times=BATCHES,
 )
-def predict_rows(party: Party, *, box: SealedBox) -> Floats:
-    return _answer(party, box)
+def predict_rows(party: Party, *, box: SealedBox, boxes: dict[str, SealedBox], dealt: Corrections = None) -> Floats:
+    return _answer(party, box, boxes, dealt)
 
 
 @operation(
@@ -78,9 +80,9 @@ def predict_rows(party: Party, *, box: SealedBox) -> Floats:
     learns="the network's output for each row",
     times=BATCHES,
 )
-def hold_rows(party: Party, *, box: SealedBox) -> None:
+def hold_rows(party: Party, *, box: SealedBox, boxes: dict[str, SealedBox], dealt: Corrections = None) -> None:
     """Predict, and keep the predictions here, to score them."""
-    party.held(Rows).held.append(_answer(party, box))
+    party.held(Rows).held.append(_answer(party, box, boxes, dealt))
 
 
 @operation(
@@ -127,18 +129,13 @@ def hold_all(party: Party) -> None:
     learns="nothing: angles under a mask, and its share of the outputs, which is uniform to it",
     times=BATCHES,
 )
-def keep_half(party: Party, *, box: SealedBox | None = None) -> None:
-    """The label holder's share of a batch's outputs, or with its box the helper's: they stay shares."""
+def keep_half(party: Party, *, boxes: dict[str, SealedBox], dealt: Corrections = None) -> None:
+    """This computing member's share of a batch's outputs: both stay shares."""
     rows = party.held(Rows)
-    batch, shape = rows.now(party), rows.part.shape
+    batch = rows.now(party)
     if not rows.unseen:
         raise OperationRefused(party.name, "shared network", "these rows are not for a measure")
-    if box is not None:
-        rows.halves.append(helper_outputs(party, rows, batch, box))
-    elif batch.hidden is not None and rows.part.targets is not None:
-        rows.halves.append(outputs(batch.hidden, batch.shares, shape.signs()))
-    else:
-        raise OperationRefused(party.name, "shared network", "no angles of these rows were joined here")
+    rows.halves.append(joined_outputs(party, rows, batch, boxes, dealt))
 
 
 @operation(
@@ -172,14 +169,14 @@ def keep_part(party: Party, *, model: str) -> None:
     part = part_of(party, model)
     for kept in part.kept.values():
         kept.rows = None
-    party.keys[KEY.format(model)] = part
+    party.models.keep(model, part)
 
 
 @operation(
     "sine_network.forget", when="protection=shares", discloses="control", about="acknowledgement", times="100 a session"
 )
 def forget_part(party: Party, *, model: str) -> None:
-    party.keys.pop(KEY.format(model), None)
+    party.models.forget(model)
 
 
 OPERATIONS = (

@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.operation import ANY, Array, ByName, operation
+from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
@@ -153,7 +153,7 @@ def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
     receives="masked",
     about="half of the gradient of each gate, or of a column's norm, under a mask; masked angles, sealed to the owner",
     learns="nothing: angles under masks",
-    reply={"boxes": ByName(SealedBox), "halves": ByName(ANY)},
+    reply={"boxes": ByName(SealedBox), "halves": ByName(Array("i"))},
     times=_READINGS,
 )
 def join_weights(
@@ -194,7 +194,7 @@ def _table(dealt: Short | None, shape: tuple[int, ...]) -> Ring:
     about="half of the gradient of each gate, a sum over the rows of several batches, or of each column's norm; under "
     "a mask, both halves give the sum",
     learns="nothing: angles under masks",
-    reply=np.ndarray,
+    reply=Array("i"),
     times=_READINGS,
 )
 def gate_half(party: Party, *, number: int, times: int, box: SealedBox, columns: NDArray[np.int64]) -> Ring:

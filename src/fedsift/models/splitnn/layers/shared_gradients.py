@@ -18,21 +18,21 @@ from fedsift.mpc.ring import Ring
 
 
 def learn(
-    party: Party, rows: Rows, batch: Batch, from_active: SealedBox, from_helper: SealedBox | None,
+    party: Party, rows: Rows, batch: Batch, from_keeper: SealedBox, from_helper: SealedBox | None,
     from_dealer: Short | None,
 ) -> None:  # fmt: skip
-    """A passive owner's gradient step: the label holder's masked half, the helper's, and the two masked parts."""
+    """An owner's gradient step: the keeper's masked half, its own or the helper's, and the two masked parts."""
     pairs, roles, width = party.held(Pairs), rows.part.roles, rows.part.shape.width
-    size, inputs = (len(batch.rows), width), (roles.owners[party.name], width)
-    message = pairs.open(from_active, sender=roles.active, about="gradients", number=batch.number)
+    size, inputs, keeper = (len(batch.rows), width), (roles.owners[party.name], width), roles.keeper_of(party.name)
+    message = pairs.open(from_keeper, sender=keeper, about="gradients", number=batch.number)
     other = batch.delta
-    if party.name != roles.helper:
+    if party.name not in roles.computing:
         assert from_helper is not None
         half = pairs.open(from_helper, sender=roles.helper, about="half gradient", number=batch.number)
         other = exactly_short(half, size, DELTA_BYTES, roles.helper)
     assert other is not None
-    delta = other + exactly_short(message.get("delta"), size, DELTA_BYTES, roles.active)
-    gradient = exactly_short(message.get("gradient"), inputs, GRADIENT_BYTES, roles.active)
+    delta = other + exactly_short(message.get("delta"), size, DELTA_BYTES, keeper)
+    gradient = exactly_short(message.get("gradient"), inputs, GRADIENT_BYTES, keeper)
     dealt = exactly_short(from_dealer, inputs, GRADIENT_BYTES, "coordinator")
     rows.step_weights(batch, delta, gradient, dealt)
 
@@ -66,23 +66,21 @@ def _gradient_for(party: Party, rows: Rows, batch: Batch, owner: str, mask: Ring
     return shortened_to(GRADIENT_BYTES, rows.step_kept(batch, owner, mask, masks))
 
 
-def for_owner(party: Party, rows: Rows, batch: Batch, owner: str) -> dict[str, Ring | Short]:
-    """What a keeper sends to one owner: its half of the angles' gradients and of the weights', both masked."""
-    assert batch.delta is not None
-    mask = _delta_mask(party, rows, batch)
-    delta = shortened_to(DELTA_BYTES, batch.delta + mask)
-    return {"delta": delta, "gradient": _gradient_for(party, rows, batch, owner, mask)}
-
-
 def to_owners(party: Party, rows: Rows, batch: Batch) -> dict[str, SealedBox]:
-    pairs, mask, boxes = party.held(Pairs), _delta_mask(party, rows, batch), {}
+    """A keeper's half to each owner whose weights it keeps, and the helper's to those whose weights the label holder
+    keeps: of these halves nobody sees one alone."""
+    pairs, roles, mask, boxes = party.held(Pairs), rows.part.roles, _delta_mask(party, rows, batch), {}
     assert batch.delta is not None
     masked = batch.delta + mask
     for owner in rows.part.kept:
         sent = masked
-        if owner != rows.part.roles.helper:
-            sent = masked - third_mask(party, rows, batch, rows.part.roles.helper, owner)
+        if owner not in roles.computing:
+            sent = masked - third_mask(party, rows, batch, roles.helper, owner)
         gradient = _gradient_for(party, rows, batch, owner, mask)
         message = {"delta": shortened_to(DELTA_BYTES, sent), "gradient": gradient}
         boxes[owner] = pairs.seal(message, to=owner, about="gradients", number=batch.number)
+    for owner in roles.owners if party.name == roles.helper else ():
+        if owner not in roles.computing:
+            half = shortened_to(DELTA_BYTES, batch.delta + third_mask(party, rows, batch, roles.active, owner))
+            boxes[owner] = pairs.seal(half, to=owner, about="half gradient", number=batch.number)
     return boxes

@@ -1,11 +1,12 @@
 """What the members of a network on shares do when asked. The conversation is in ``shared_run.py``.
 
-Who sees what, besides sizes. A passive owner: masked gradients of the angles and two masked parts of its weights'
-gradient, all uniform to it. The helper (the first passive party): also masked angles and masked errors, uniform too.
-The label holder: columns and angles under masks, corrections of the dealer, uniform; and, when it predicts, the output
-of each row, which is the answer. The dealer (the coordinator): sealed boxes, and the mean squared error once an epoch.
-Every mask is drawn for one step and one purpose (``Dealt``, ``Pairs`` refuse a number twice). The dealer together with
-one side reads the other side's columns or labels: where a data holder runs the coordinator, this form is not for it.
+Who sees what, besides sizes. An owner: masked gradients of the angles and two masked parts of its weights' gradient,
+all uniform to it. The two computing members, the label holder and the helper (the first passive party): also everyone's
+masked angles and the other's masked errors, each under a mask of its sender's, so uniform too. The label holder: also
+columns under masks and corrections of the dealer, uniform; and, when it predicts, the output of each row, which is the
+answer. The dealer (the coordinator): sealed boxes, and the mean squared error once an epoch. Every mask is drawn for
+one step and one purpose (``Dealt``, ``Pairs`` refuse a number twice). The dealer together with one side reads the other
+side's columns or labels: where a data holder runs the coordinator, this form is not for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fedsift.models.predicted import ScoresOpened
 from fedsift.models.shuffling import ColumnPlace, Repeat
 from fedsift.models.splitnn.basis import Basis
 from fedsift.models.splitnn.inputs import InputEncoder
-from fedsift.models.splitnn.layers.shared_gradients import after_error, for_owner, learn, third_mask, to_owners
+from fedsift.models.splitnn.layers.shared_gradients import after_error, learn, to_owners
 from fedsift.models.splitnn.layers.shared_parts import (
     Batch,
     Kept,
@@ -36,12 +37,9 @@ from fedsift.models.splitnn.layers.shared_parts import (
     check_seed,
     check_shape,
     exactly,
-    exactly_short,
 )
 from fedsift.models.splitnn.layers.sine import (
-    DELTA_BYTES,
     FIRST_SPREAD,
-    GRADIENT_BYTES,
     OFFSET,
     PARTS,
     ActivationShares,
@@ -55,7 +53,6 @@ from fedsift.models.splitnn.layers.sine import (
     outputs,
     shapes_of,
     shortened,
-    shortened_to,
     small_spread,
 )
 from fedsift.models.splitnn.layers.targets import Targets
@@ -63,8 +60,8 @@ from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
 
-KEY = "model:{}/shares"
 BATCHES = "10000000 a session"
+Corrections = dict[str, NDArray[np.uint64]] | None  # of the dealer, for the label holder
 
 
 def part_of(party: Party, model: str) -> Part:
@@ -72,10 +69,9 @@ def part_of(party: Party, model: str) -> Part:
     held = party.state.get(Part)
     if isinstance(held, Part) and held.model == model:
         return held
-    part = party.keys.get(KEY.format(model))
-    if not isinstance(part, Part):
+    if model not in party.models:
         raise OperationRefused(party.name, "shared network", f"there is no part of the network {model!r} here")
-    return party.keep(part.copy())
+    return party.keep(party.models.part(model, Part).copy())
 
 
 # --- once a network ----------------------------------------------------------------------------------------------
@@ -214,24 +210,28 @@ def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None
     when="protection=shares",
     discloses="masked",
     receives="masked",
-    about="its share of a batch's angles under a mask, sealed to the label holder",
+    about="its share of a batch's angles under a mask, sealed to the label holder and the helper",
     learns="nothing: masked gradients of the last batch",
-    reply=(SealedBox, type(None)),
+    reply=ByName(SealedBox),
     times=BATCHES,
 )
 def send_angles(
-    party: Party, *, epoch: int | None, start: int = 0, from_active: SealedBox | None = None,
+    party: Party, *, epoch: int | None, start: int = 0, from_keeper: SealedBox | None = None,
     from_helper: SealedBox | None = None, from_dealer: NDArray[np.uint8] | None = None,
-) -> SealedBox | None:  # fmt: skip
+) -> dict[str, SealedBox]:  # fmt: skip
     """Take the last batch's step, if any, and give the angles of the next, if there is one."""
     rows, pairs = party.held(Rows), party.held(Pairs)
-    if from_active is not None and party.name in rows.part.roles.owners:
-        learn(party, rows, rows.now(party), from_active, from_helper, from_dealer)
+    if from_keeper is not None and party.name in rows.part.roles.owners:
+        learn(party, rows, rows.now(party), from_keeper, from_helper, from_dealer)
     if epoch is None:
-        return None
+        return {}
     batch = rows.begin(party, epoch, start)
-    masked = _masked_angles(party, rows, batch)
-    return pairs.seal(masked, to=rows.part.roles.active, about="angles", number=batch.number)
+    batch.angles = _masked_angles(party, rows, batch)
+    return {
+        name: pairs.seal(batch.angles, to=name, about="angles", number=batch.number)
+        for name in rows.part.roles.computing
+        if name != party.name
+    }
 
 
 def _masked_angles(party: Party, rows: Rows, batch: Batch) -> np.ndarray:
@@ -239,39 +239,23 @@ def _masked_angles(party: Party, rows: Rows, batch: Batch) -> np.ndarray:
     return angles_of(rows.angle_share(batch)) + mask
 
 
-@operation(
-    "sine_network.join_angles",
-    when="protection=shares",
-    discloses="masked",
-    receives="masked",
-    about="the batch's angles under a mask, sealed to the helper",
-    learns="nothing: angles under masks, and its shares of the dealer's randomness",
-    reply=SealedBox,
-    times=BATCHES,
-)
-def join_angles(
-    party: Party, *, epoch: int, start: int, boxes: dict[str, SealedBox], dealt: dict[str, NDArray[np.uint64]]
-) -> SealedBox:
-    rows, pairs = party.held(Rows), party.held(Pairs)
-    batch, shape = rows.begin(party, epoch, start), rows.part.shape
-    size = (len(batch.rows), shape.width)
-    hidden = _masked_angles(party, rows, batch)
+def joined_outputs(party: Party, rows: Rows, batch: Batch, boxes: dict[str, SealedBox], dealt: Corrections) -> Ring:
+    """One computing member's share of a batch's outputs, from everybody's masked angles; the label holder brings what
+    its shares of the dealer's randomness lack."""
+    pairs, roles, shape = party.held(Pairs), rows.part.roles, rows.part.shape
+    if batch.angles is None or batch.hidden is not None or {*boxes, party.name} != {*roles.owners, *roles.computing}:
+        raise OperationRefused(party.name, "shared network", "angles are joined once, and are those of every member")
+    size, hidden = (len(batch.rows), shape.width), batch.angles
     for sender, box in boxes.items():
         part = pairs.open(box, sender=sender, about="angles", number=batch.number)
         hidden = hidden + exactly(part, size, sender, np.uint16)
-    sizes = shapes_of(size[0], shape)
+    if party.name == roles.active:
+        sizes, given = shapes_of(size[0], shape), dealt or {}
+        batch.shares = ActivationShares(**{p: exactly(given.get(p), sizes[p], "coordinator") for p in PARTS})
+    else:
+        batch.shares = drawn_shares(party.held(Dealt), batch.number, size[0], shape)
     batch.hidden = hidden
-    batch.shares = ActivationShares(**{p: exactly(dealt.get(p), sizes[p], "coordinator") for p in PARTS})
-    return pairs.seal(hidden, to=rows.part.roles.helper, about="hidden angles", number=batch.number)
-
-
-def helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ring:
-    """The helper's share of a batch's outputs."""
-    shape, active = rows.part.shape, rows.part.roles.active
-    message = party.held(Pairs).open(box, sender=active, about="hidden angles", number=batch.number)
-    batch.hidden = exactly(message, (len(batch.rows), shape.width), active, np.uint16)
-    batch.shares = drawn_shares(party.held(Dealt), batch.number, len(batch.rows), shape)
-    return outputs(batch.hidden, batch.shares, shape.signs())
+    return outputs(hidden, batch.shares, shape.signs())
 
 
 @operation(
@@ -279,17 +263,22 @@ def helper_outputs(party: Party, rows: Rows, batch: Batch, box: SealedBox) -> Ri
     when="protection=shares",
     discloses="masked",
     receives="masked",
-    about="its share of a batch's errors under a mask, sealed to the label holder",
-    learns="nothing: angles under a mask",
+    about="its share of a batch's errors under a mask, sealed to the other computing member",
+    learns="nothing: angles under masks, and its shares of the dealer's randomness",
     reply=SealedBox,
     times=BATCHES,
 )
-def send_output(party: Party, *, box: SealedBox) -> SealedBox:
-    rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
-    batch = rows.now(party)
-    batch.half = helper_outputs(party, rows, batch, box)
-    masked = batch.half + dealt.draw("error", batch.number, batch.half.shape)
-    return pairs.seal(masked, to=rows.part.roles.active, about="output", number=batch.number)
+def send_output(party: Party, *, boxes: dict[str, SealedBox], dealt: Corrections = None) -> SealedBox:
+    """Join the angles; the label holder takes the targets off its share of the outputs."""
+    rows, pairs = party.held(Rows), party.held(Pairs)
+    batch, other = rows.now(party), rows.part.roles.other(party)
+    if not rows.factor:
+        raise OperationRefused(party.name, "shared network", "these rows are not for training")
+    half = joined_outputs(party, rows, batch, boxes, dealt)
+    if rows.target is not None:
+        half = half - rows.target[batch.rows]
+    batch.half = half + party.held(Dealt).draw("error", batch.number, half.shape)
+    return pairs.seal(batch.half, to=other, about="output", number=batch.number)
 
 
 @operation(
@@ -297,55 +286,23 @@ def send_output(party: Party, *, box: SealedBox) -> SealedBox:
     when="protection=shares",
     discloses="masked",
     receives="masked",
-    about="a batch's errors under masks, sealed to the helper",
+    about="its share of a batch's shortened errors under a mask, sealed to the other computing member",
     learns="nothing: errors under a mask",
     reply=SealedBox,
     times=BATCHES,
 )
 def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
-    """The label holder opens the masked errors, and masks its share of the shortened ones anew."""
+    """Both open the masked errors, and mask their shares of the shortened ones anew."""
     rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
-    batch, shape, helper = rows.now(party), rows.part.shape, rows.part.roles.helper
-    if rows.target is None or batch.hidden is None:
-        raise OperationRefused(party.name, "shared network", "these rows are not for training")
-    size = (len(batch.rows), shape.outputs)
-    other = exactly(pairs.open(box, sender=helper, about="output", number=batch.number), size, helper)
-    own = outputs(batch.hidden, batch.shares, shape.signs()) - rows.target[batch.rows]
-    opened = own + other + dealt.draw("error", batch.number, size) + OFFSET
+    batch, other = rows.now(party), rows.part.roles.other(party)
+    if batch.half is None:
+        raise OperationRefused(party.name, "shared network", "no outputs of this batch were sent")
+    size = batch.half.shape
+    theirs = exactly(pairs.open(box, sender=other, about="output", number=batch.number), size, other)
     batch.again = dealt.draw("short error", batch.number, size)
-    batch.error = shortened(opened, batch.shares, True) + batch.again
-    return pairs.seal({"opened": opened, "again": batch.error}, to=helper, about="short error", number=batch.number)
-
-
-@operation(
-    "sine_network.send_error",
-    when="protection=shares",
-    discloses="masked",
-    receives="masked",
-    about="its shares of the batch's errors and gradients under masks, sealed to the members",
-    learns="nothing: errors under masks",
-    reply=ByName(SealedBox),
-    times=BATCHES,
-)
-def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
-    rows, pairs, dealt = party.held(Rows), party.held(Pairs), party.held(Dealt)
-    batch, roles, shape = rows.now(party), rows.part.roles, rows.part.shape
-    size = (len(batch.rows), shape.outputs)
-    message = pairs.open(box, sender=roles.active, about="short error", number=batch.number)
-    opened = exactly(message.get("opened"), size, roles.active)
-    batch.again = dealt.draw("short error", batch.number, size)
-    half = shortened(opened, batch.shares, False) + batch.again
-    batch.error = half + exactly(message.get("again"), size, roles.active)
-    after_error(rows, batch, first=False)
-    assert batch.delta is not None
-    sent = {"again": half, **for_owner(party, rows, batch, roles.active)}
-    boxes = {roles.active: pairs.seal(sent, to=roles.active, about="half error", number=batch.number)}
-    for owner in roles.owners:
-        if owner not in (roles.active, roles.helper):
-            mask = third_mask(party, rows, batch, roles.active, owner)
-            half = shortened_to(DELTA_BYTES, batch.delta + mask)
-            boxes[owner] = pairs.seal(half, to=owner, about="half gradient", number=batch.number)
-    return boxes
+    opened = batch.half + theirs + OFFSET
+    batch.error = shortened(opened, batch.shares, rows.target is not None) + batch.again
+    return pairs.seal(batch.error, to=other, about="short error", number=batch.number)
 
 
 @operation(
@@ -353,29 +310,21 @@ def send_error(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     when="protection=shares",
     discloses="masked",
     receives="masked",
-    about="its share of the gradients under masks, sealed to the owners",
-    learns="nothing: masked gradients of its own weights",
+    about="its share of the batch's gradients under masks, sealed to the owners",
+    learns="nothing: errors under a mask",
     reply=ByName(SealedBox),
     times=BATCHES,
 )
-def send_gradients(party: Party, *, box: SealedBox, dealer: NDArray[np.uint8]) -> dict[str, SealedBox]:
-    """The label holder takes its own step and gives the other owners what they need for theirs."""
+def send_gradients(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
+    """What each owner needs of this side for its step; the weights that are kept here take theirs."""
     rows, pairs = party.held(Rows), party.held(Pairs)
-    batch, roles, shape = rows.now(party), rows.part.roles, rows.part.shape
+    batch, other = rows.now(party), rows.part.roles.other(party)
     if batch.error is None:
         raise OperationRefused(party.name, "shared network", "no errors of this batch were opened")
-    size, wide = (len(batch.rows), shape.outputs), (len(batch.rows), shape.width)
-    message = pairs.open(box, sender=roles.helper, about="half error", number=batch.number)
-    batch.error = batch.error + exactly(message.get("again"), size, roles.helper)
-    after_error(rows, batch, first=True)
-    assert batch.delta is not None
-    boxes = to_owners(party, rows, batch)
-    inputs = (roles.owners[party.name], shape.width)
-    delta = batch.delta + exactly_short(message.get("delta"), wide, DELTA_BYTES, roles.helper)
-    gradient = exactly_short(message.get("gradient"), inputs, GRADIENT_BYTES, roles.helper)
-    rows.step_weights(batch, delta, gradient, exactly_short(dealer, inputs, GRADIENT_BYTES, "coordinator"))
-    batch.error = None
-    return boxes
+    theirs = pairs.open(box, sender=other, about="short error", number=batch.number)
+    batch.error = batch.error + exactly(theirs, batch.error.shape, other)
+    after_error(rows, batch, first=rows.target is not None)
+    return to_owners(party, rows, batch)
 
 
 @operation(
@@ -395,6 +344,5 @@ def loss_half(party: Party, *, epoch: int) -> Ring:
 
 
 OPERATIONS = (
-    count_inputs, begin_part, hide_rows, take_rows, send_angles, join_angles, send_output, shorten_error, send_error,
-    send_gradients, loss_half,
+    count_inputs, begin_part, hide_rows, take_rows, send_angles, send_output, shorten_error, send_gradients, loss_half,
 )  # fmt: skip

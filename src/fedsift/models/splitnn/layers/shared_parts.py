@@ -39,6 +39,7 @@ from fedsift.mpc.ring import Ring, product
 
 LEAST_BATCHES = 4  # between two readings of the gates
 LEAST_ROWS = 16  # of a batch, where the job says nothing of it
+LEAST_BATCH = 64  # rows of a step that a network which only predicts may take, whatever the job's batch size
 MOST_RATE = 10.0  # of a step; usual ones are below 1
 
 
@@ -52,6 +53,17 @@ class Roles:
 
     def keeper_of(self, owner: str) -> str:
         return self.helper if owner == self.active else self.active
+
+    @property
+    def computing(self) -> tuple[str, str]:
+        """Who computes on shares."""
+        return self.active, self.helper
+
+    def other(self, party: Party) -> str:
+        """The member that computes with this one."""
+        if party.name not in self.computing:
+            raise OperationRefused(party.name, "shared network", "this party computes nothing on shares")
+        return self.helper if party.name == self.active else self.active
 
     def kept_by(self, name: str) -> list[str]:
         return [owner for owner in self.owners if self.keeper_of(owner) == name]
@@ -287,7 +299,8 @@ class Batch:
     rows: np.ndarray
     number: int
     factor: np.uint64
-    hidden: Angles | None = None
+    angles: Angles | None = None  # its share, masked
+    hidden: Angles | None = None  # of all members, masked
     shares: Any = None
     error: Ring | None = None
     half: Ring | None = None
@@ -296,9 +309,9 @@ class Batch:
 
 
 def check_batch_size(party: Party, batch_size: int) -> None:
-    """Not smaller than the accepted job's (of which networks that only predict take up to 128)."""
+    """Not smaller than the accepted job's (of which networks that only predict take up to ``LEAST_BATCH``)."""
     told = None if party.run.job is None else party.run.job.parameters.get("batch_size")
-    least = min(told if isinstance(told, int) else LEAST_ROWS, 128, party.n_rows)
+    least = min(told if isinstance(told, int) else LEAST_ROWS, LEAST_BATCH, party.n_rows)
     if batch_size < least:
         raise OperationRefused(party.name, "shared network", f"a batch has {least} rows at least in this job")
 

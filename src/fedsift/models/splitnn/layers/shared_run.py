@@ -1,11 +1,11 @@
 """The conversation of a network on shares, and the dealer's side of it (both the coordinator's).
 
-One batch, six asks (H the label holder, P the helper, O an owner):
+One batch, four asks (H the label holder, P the helper, both compute; O an owner):
 
-    O -> H   angles of its columns, masked          H -> P   the sum of all: masked angles
-    P -> H   its share of the errors, masked        H -> P   the masked errors, shortened
-    P -> H   the same, and its share of gradients   H -> O   masked gradients; O takes its step with the next ask
+    all -> H, P    angles of its columns, masked        H <-> P      shares of the errors, masked
+    H <-> P        shares of the shortened errors       H, P -> O    masked gradients; O steps with the next ask
 
+Round trips are what a long training costs, so H and P send at the same time what each could wait for.
 The dealer sends H seven corrections a batch and each owner one part of its gradient. Nothing is opened but the sum of
 squared errors, once an epoch, to the coordinator. Errors are those of a squared loss, so no logit is needed to train.
 """
@@ -55,6 +55,9 @@ from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.ring import Ring, product
 
 OPERATIONS = (*pairs.OPERATIONS, *dealing.OPERATIONS, *ops.OPERATIONS, *answers.OPERATIONS)
+#: Of these, what leaves predictions with the label holder.
+HELD = (*pairs.OPERATIONS, *dealing.OPERATIONS, ops.hide_rows, ops.take_rows, ops.send_angles,
+        answers.send_answer, answers.hold_rows, answers.hold_all)  # fmt: skip
 PREDICT_ROWS = 4096
 
 
@@ -163,6 +166,8 @@ class SharedRun(SplitRun):
                 raise ReplyError(name, "count_inputs", "its columns do not make so many inputs")
         if not counts[fed.active]["inputs"]:
             raise ReplyError(fed.active, "count_inputs", "it left out the constant, which is an input of its own")
+        if not counts[fed.active]["outputs"]:
+            raise ReplyError(fed.active, "count_inputs", "the label holder's network has one output or more")
         owners = {name: c["inputs"] for name, c in counts.items() if c["inputs"]}
         wide = sum(owners.values()) > WIDE
         mixed = predicts and wide
@@ -232,7 +237,7 @@ class SharedRun(SplitRun):
         fed = self.fed
         self._count()
         factor, dealer = self.factor, self.hide()
-        learned: dict[str, dict[str, Any]] = {name: {} for name in self.members[:-1]}
+        learned: dict[str, dict[str, Any]] = {name: {} for name in self.members}
         last, left = first, epochs * self.rows
         for epoch in fed.track(range(first, first + epochs), "epoch", at_most=patience is not None):
             order = batch_order(self.seed, epoch, self.rows)
@@ -247,42 +252,50 @@ class SharedRun(SplitRun):
                 observe(epoch)
             if self.flat(first, patience):
                 break
-        fed.ask(ops.send_angles, to=self.members[:-1], each=learned, epoch=None)
+        fed.ask(ops.send_angles, to=self.members, each=learned, epoch=None)
         return last
 
     def _batch(
         self, fed: Federation, dealer: ShareDealer, factor: int, order: np.ndarray, epoch: int, start: int,
         learned: dict[str, dict[str, Any]],
     ) -> dict[str, dict[str, Any]]:  # fmt: skip
-        """One batch, top to bottom; what each passive member needs for its step."""
+        """One batch, top to bottom; what each owner needs for its step."""
         rows = order[start : start + self.batch_size]
         self._step, self.seen = self._step + 1, self.seen + len(rows)
         self.taken, self._rows = self.taken + 1, self._rows + len(rows)
-        passive, active, helper = self.members[:-1], self.active, self.helper
-        angles = fed.ask(ops.send_angles, to=passive, each=learned, epoch=epoch, start=start)
+        computing = [self.active, self.helper]
         dealt = dealer.corrections(self._step, rows, self.members, train=True)
-        hidden = fed.ask(ops.join_angles, to=active, epoch=epoch, start=start, boxes=angles, dealt=dealt)
-        output = fed.ask(ops.send_output, to=helper, box=hidden)
-        short = fed.ask(ops.shorten_error, to=active, box=output)
-        errors = fed.ask(ops.send_error, to=helper, box=short)
-        if active not in errors:
-            raise ReplyError(helper, "send_error", "it sent the label holder no share of the error")
+        each = self._joined(fed.ask(ops.send_angles, to=self.members, each=learned, epoch=epoch, start=start), dealt)
+        for operation in (ops.send_output, ops.shorten_error):
+            sent = fed.ask(operation, to=computing, each=each)
+            each = {self.helper: {"box": sent[self.active]}, self.active: {"box": sent[self.helper]}}
+        boxes = fed.ask(ops.send_gradients, to=computing, each=each)
         parts = dealer.gradients(self._step, rows, factor)
-        sent = fed.ask(ops.send_gradients, to=active, box=errors[active], dealer=parts[active])
-        return {
-            name: {"from_active": sent[name], "from_helper": errors.get(name), "from_dealer": parts[name]}
-            if name in self.widths
-            else {}
-            for name in passive
-        }
+        return {name: self._step_of(name, boxes, parts) if name in self.widths else {} for name in self.members}
+
+    def _joined(self, sent: dict[str, dict[str, SealedBox]], dealt: dict[str, Ring]) -> dict[str, dict[str, Any]]:
+        """For each computing member everyone else's masked angles; for the label holder the dealer's corrections."""
+        each: dict[str, dict[str, Any]] = {}
+        for name in (self.active, self.helper):
+            others = [member for member in self.members if member != name]
+            each[name] = {"boxes": {member: _box(sent[member], member, name) for member in others}}
+        each[self.active]["dealt"] = dealt
+        return each
+
+    def _step_of(self, owner: str, boxes: dict[str, dict[str, SealedBox]], parts: dict[str, Short]) -> dict[str, Any]:
+        keeper = self.roles.keeper_of(owner)
+        told: dict[str, Any] = {"from_keeper": _box(boxes[keeper], keeper, owner), "from_dealer": parts[owner]}
+        if owner not in self.roles.computing:
+            told["from_helper"] = _box(boxes[self.helper], self.helper, owner)
+        return told
 
     def _pause(self, fed: Federation, learned: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Let the parties take their last step, and whoever wants look at the weights."""
-        fed.ask(ops.send_angles, to=self.members[:-1], each=learned, epoch=None)
+        fed.ask(ops.send_angles, to=self.members, each=learned, epoch=None)
         if self.pause is not None:
             self.pause()
         self.taken = self._rows = 0
-        return {name: {} for name in self.members[:-1]}
+        return {name: {} for name in self.members}
 
     def _loss(self, fed: Federation, epoch: int) -> None:
         """The mean squared error of the epoch, from two halves."""
@@ -298,28 +311,26 @@ class SharedRun(SplitRun):
     def _answers(self, fed: Federation, last: Answering[R]) -> list[R]:
         """Rows of a view through the network, chunk by chunk; ``last`` is what the label holder does with outputs."""
         parts = list[R]()
-        for hidden in self._forward(fed, self._hide(fed, 0, PREDICT_ROWS)):
-            answer = fed.ask(answers.send_answer, to=self.helper, box=hidden)
-            parts.append(fed.ask(last, to=self.active, box=answer))
+        for each in self._forward(fed, self._hide(fed, 0, PREDICT_ROWS)):
+            box = fed.ask(answers.send_answer, to=self.helper, **each[self.helper])
+            parts.append(fed.ask(last, to=self.active, **each[self.active], box=box))
         return parts
 
-    def _forward(self, fed: Federation, dealer: ShareDealer) -> Iterator[SealedBox]:
-        """Of each chunk of rows the masked angles, sealed for the helper; the label holder has them already."""
+    def _forward(self, fed: Federation, dealer: ShareDealer) -> Iterator[dict[str, dict[str, Any]]]:
+        """Of each chunk of rows what the computing members need to know its masked angles."""
         order = np.arange(fed.n_rows)
         for start in range(0, fed.n_rows, PREDICT_ROWS):
             self._step += 1
-            angles = fed.ask(ops.send_angles, to=self.members[:-1], epoch=-1, start=start)
+            angles = fed.ask(ops.send_angles, to=self.members, epoch=-1, start=start)
             rows = order[start : start + PREDICT_ROWS]
-            dealt = dealer.corrections(self._step, rows, self.members, train=False)
-            yield fed.ask(ops.join_angles, to=self.active, epoch=-1, start=start, boxes=angles, dealt=dealt)
+            yield self._joined(angles, dealer.corrections(self._step, rows, self.members, train=False))
 
     def share(self, fed: Federation, task: str, shuffled: Shuffled | None) -> SharedScores:
         """Scores that nobody reads: their shares stay with the label holder and the helper."""
         run, told = self.within(fed), told_each(self.members, shuffled)
         dealer = self._hide(run, 0, PREDICT_ROWS, {name: {"unseen": True, **told[name]} for name in self.members})
-        for hidden in self._forward(run, dealer):
-            pair = {self.helper: {"box": hidden}, self.active: {}}
-            run.ask(answers.keep_half, to=[self.helper, self.active], each=pair)
+        for each in self._forward(run, dealer):
+            run.ask(answers.keep_half, to=[self.helper, self.active], each=each)
         run.ask(answers.leave_scores, to=[self.helper, self.active])
         outputs, reach = self.shape.outputs, reach_of(self.shape.width / 4)  # a sum of so many sines
         classes = 0 if task == "regression" else max(2, outputs)
@@ -359,3 +370,10 @@ class SharedRun(SplitRun):
         run.helper = str(facts["helper"])
         run.shape = Shape(int(facts["width"]), int(facts["outputs"]), int(facts["seed"]))
         return run
+
+
+def _box(boxes: dict[str, SealedBox], sender: str, receiver: str) -> SealedBox:
+    """What a member sent to another."""
+    if receiver not in boxes:
+        raise ReplyError(sender, "shared network", f"it sent nothing to {receiver!r}")
+    return boxes[receiver]
