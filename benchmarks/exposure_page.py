@@ -13,6 +13,7 @@ from typing import Any
 
 from exposure_cases import SIX
 from exposure_models import every_case
+from exposure_read import Above, read_lines
 
 from fedsift.audit.verdict import ADDS, NAMES
 
@@ -101,10 +102,22 @@ def worst_of(method: str) -> Row | None:
     return max(told, key=added, default=None)
 
 
+def above(cells: dict[str, dict[str, Cell]]) -> list[Above]:
+    """Every figure that adds more than what is taken for noise."""
+    return [
+        (method, name, added(row), row)
+        for method, sets in cells.items()
+        for name, cell in sets.items()
+        for row in cell.told
+        if added(row) > ADDS
+    ]
+
+
 def render() -> str:
     cells = by_cell()
-    lines = [HEAD, *_glance(cells), *_worst_lines(cells), *_change_lines(cells), *_figure_lines(cells)]
-    lines += _attackers(cells)
+    larger = {row["set"]: row["guess"] for row in rows_of() if row.get("metric") == "accuracy"}
+    lines = [HEAD, *_glance(cells), *read_lines(above(cells), larger), *_worst_lines(cells), *_change_lines(cells)]
+    lines += [*_figure_lines(cells), *_attackers(cells)]
     versions = list(dict.fromkeys(row["commit"] for sets in cells.values() for c in sets.values() for row in c.now))
     lines += ["", f"Commits measured: {', '.join(versions)}. `python benchmarks/exposure.py --data DIR`", ""]
     return "\n".join(lines)

@@ -120,6 +120,27 @@ def test_one_new_row_is_predicted_at_sites_with_the_usual_rules(trained):
     assert 0 < float(found[1].split(",")[1]) < 1
 
 
+def test_the_coordinator_between_machines_predicts_one_row_at_sites_with_the_usual_rules(trained):
+    """The whole job as FLARE's server runs it, on what was submitted; the parties' sites are behind calls."""
+    pytest.importorskip("nvflare")
+    from fedsift.core.transports.flare import Flare
+    from fedsift.deploy.coordinator import run_job
+
+    folder, _, _ = trained
+    content = json.loads(json.dumps(model_jobs.predict_content(folder / "result")))
+    job = prediction_job(folder / "result", new_rows(folder, [23]))
+    fed = opened(folder / "sites", job, content, usual_rules=True)
+    sites = fed._link.transport.inner.sites
+    for name, site in sites.items():
+        site.job_folder = folder / "sites" / name / "results" / "job"
+        site.job_folder.mkdir(parents=True, exist_ok=True)
+    calls = {name: (lambda data, limit, site=site: site.receive(data)) for name, site in sites.items()}
+    (folder / "server").mkdir()
+    run_job(content, Flare(calls), folder / "server")
+    found = next((folder / "sites" / "bank" / model_jobs.PARTS).glob("*.predictions.csv")).read_text().splitlines()
+    assert [line.split(",")[0] for line in found] == ["id", tables(80, seed=3)[0]["id"][23]]
+
+
 def test_a_site_that_was_opened_to_predict_does_nothing_else(trained):
     """Until November 2026 it would have trained the model again, or measured it, if the coordinator asked."""
     folder, _, _ = trained

@@ -299,7 +299,7 @@ def test_coordinator_leaves_a_whole_result_although_it_has_no_file(tmp_path):
 
     X, y = mixed_table(60)
     X.assign(outcome=y)[["outcome", "signal", "noise"]].to_csv(tmp_path / "a.csv", index_label="person")
-    X[["weak", "counts"]].to_csv(tmp_path / "b.csv", index_label="person")
+    X[["weak", "counts"]].head(55).to_csv(tmp_path / "b.csv", index_label="person")
     (tmp_path / "job.toml").write_text(
         '[parties.bank]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.shop]\nfile = "b.csv"\n'
         'id = "person"\n[method]\nname = "information_value"\nn_features = 2\n'
@@ -320,6 +320,10 @@ def test_coordinator_leaves_a_whole_result_although_it_has_no_file(tmp_path):
     facts = json.loads((tmp_path / "fedsift" / "run.json").read_text())
     assert sum(map(len, facts["selected"].values())) > 0
     assert facts["origin"] is None
+    assert (facts["rows"], {name: party["rows"] for name, party in facts["parties"].items()}) == (
+        55,
+        {"bank": 60, "shop": 55},
+    ), "of a party all rows, as in one process; in all those that are shared"
     assert all((file.parent / "selection.json").exists() for file in files.values())
 
 

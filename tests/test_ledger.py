@@ -116,3 +116,28 @@ def test_the_ledger_says_who_opens_what():
         "aggregate: label counts of shuffled bins of unnamed columns, to the coordinator", "coordinator",
     )  # fmt: skip
     assert opened["labels.encrypt_classes", "bank"][0].startswith("ciphertext")
+
+
+def test_what_the_coordinator_passes_on_has_a_line_of_the_party_that_gets_it():
+    """Open boosting and linear models: the coordinator reads a message, and so does whoever it passes it on to."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    fed = fs.Federation.split(X, (X[:, 3] > 0).astype(int), parties=["bank", "shop"])
+    fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open").fit(fed)
+    opened = {(e.operation.removesuffix(".open"), e.receiver, e.opened_by): e.opened for e in fed.ledger.entries}
+    assert opened["boost.advance", COORDINATOR, "coordinator"].startswith("pseudonymous: which rows lie together")
+    assert opened["boost.level_sums", "shop", "shop"] == "which rows lie together in a node of a tree"
+    assert opened["boost.level_sums", COORDINATOR, "active"].startswith("aggregate: gradient sums")
+    assert opened["boost.choose_splits", COORDINATOR, "coordinator"].startswith("aggregate: which column")
+    assert opened["boost.divide", "shop", "shop"].startswith("which of its columns was cut")
+    assert opened["boost.advance", "bank", "bank"].startswith("which rows go left")
+
+
+def test_a_linear_model_s_weights_have_a_line_of_each_party():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    fed = fs.Federation.split(X, (X[:, 3] > 0).astype(int), parties=["a", "b"], partition="horizontal")
+    fs.FedLinear().fit(fed)
+    weights = {(e.receiver, e.opened) for e in fed.ledger.entries if e.operation == "linear.local_steps"}
+    assert {("a", "the averaged weights"), ("b", "the averaged weights")} <= weights
+    assert any(receiver == COORDINATOR and opened.startswith("aggregate: weights") for receiver, opened in weights)

@@ -22,6 +22,7 @@ from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import AlignmentError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.models.boost.hidden.predicting import route_hidden
 from fedsift.models.boost.predicting import walk_down
+from fedsift.models.boost.stored import Routes, StoredPart, StoredTree
 from fedsift.models.design import LinearPart
 from fedsift.models.parts import class_names, label_kind, score_rows, tell_by_id
 from fedsift.models.predicted import let_read, open_scores
@@ -29,6 +30,7 @@ from fedsift.models.vertical_logistic import keep_weights, open_columns, part_sc
 from fedsift.mpc.dealer import Dealer
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.psi import align
+from fedsift.site.journal_facts import JournalFacts
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 
@@ -133,6 +135,8 @@ def test_what_was_predicted_stands_in_the_journal_and_cuts_no_table(logistic):
     assert [(line.rows, line.readers) for line in opened] == [(1, "bank"), (3, "bank")]
     assert len(logistic.lines("alignment")) == 1, "few ids are no list of guesses: they count by the id"
     np.testing.assert_array_equal(rules.journal.atoms.codes, before)
+    facts = JournalFacts.of(rules.journal, "shop", Policy())
+    assert (facts.predicted_alone, facts.few_rows_a_day) == (4, 100)
     bank = fs.GiniFilter(n_features=1)
     assert bank.fit(align(_whole(logistic))).selection_ is not None, "other work goes on as before"
 
@@ -152,6 +156,30 @@ def test_a_person_that_the_partner_does_not_know_is_named_by_nobody(logistic):
     new = rows_of([7]).assign(id="somebody else")
     with pytest.raises(AlignmentError, match="only 0 ids"):
         logistic.aligned(new)
+
+
+def test_three_organisations_predict_one_row_and_each_partner_counts_it(tmp_path):
+    bank, shop = frames()
+    tables = {
+        "bank": Table.read(bank, id="id", label="outcome", name="bank"),
+        "shop": Table.read(shop[["id", "spent"]], id="id", name="shop"),
+        "lab": Table.read(shop[["id", "visits"]], id="id", name="lab"),
+    }
+    sites = {name: PolicySite(name, table, Policy()) for name, table in tables.items()}
+    introduce(sites)
+    model = fs.VerticalLogisticRegression().fit(align(Federation(InProcess(sites), list(sites), active="bank")))
+    for site in sites.values():
+        site.models.folder = tmp_path
+    model.save(tmp_path)
+    new = Table.read(bank.iloc[[7]].drop(columns="outcome"), id="id", name="bank")
+    sites["bank"] = PolicySite("bank", new, Policy(), identity=sites["bank"].identity)
+    sites["bank"].models.folder = tmp_path
+    one = align(Federation(InProcess(sites), list(sites), active="bank").for_predictions(), min_overlap=1)
+    type(model).load(tmp_path, one).predict_by_id(one, to="label holder")
+    assert next(tmp_path.glob("bank.*.predictions.csv")).read_text().splitlines()[1].startswith("c7,")
+    for partner in ("shop", "lab"):
+        lines = sites[partner].journal.journal.lines("rows = 1 OR operation = 'alignment of few ids'")
+        assert [line.operation for line in lines][:2] == ["alignment of few ids", "model.open_scores"]
 
 
 # --- what is counted -------------------------------------------------------------------------------------------------
@@ -351,3 +379,50 @@ def test_the_weights_of_a_partner_are_read_from_as_many_known_persons_as_it_has_
     slopes = np.linalg.solve(known, np.array(told))[:2]
     true = shop_part.weights[:, 0] / frames()[1][["spent", "visits"]].to_numpy().std(axis=0)
     np.testing.assert_allclose(slopes, true, rtol=1e-3)
+
+
+def test_asking_again_with_other_own_columns_shows_of_trees_at_most_the_side_at_each_cut(tmp_path):
+    """One question shows the sides on one way down (12 of 22 here), twenty chosen ones more (17, since the fourth).
+    What is behind a side that the row does not take is never shown, but to a label holder that claims the row at every
+    node, alone or in a batch. So the bound is one side a cut of the model's."""
+    there = trained_by(tmp_path, fs.SecureBoostClassifier(n_estimators=8, max_depth=3))
+    cuts = [
+        (at, number)
+        for at, tree in enumerate(_trees(there))
+        for number, node in enumerate(tree.nodes)
+        if node.party == "shop"
+    ]
+    seen, after = set[tuple[int, int]](), []
+    drawn = np.random.default_rng(0).normal(size=(20, 2))
+    for income, age in drawn:
+        seen |= _passed(there, rows_of([7]).assign(income=income, age=age))
+        after.append(len(seen))
+    assert seen <= set(cuts)
+    assert after[0] < after[-1] < len(cuts)
+    with pytest.raises(PolicyRefused, match="max_row_scores"):
+        _passed(there, rows_of([7]))
+
+
+def _trees(there: Trained) -> list[StoredTree]:
+    return there.sites["bank"].models.part(there.model.model_id_, StoredPart).trees
+
+
+def _passed(there: Trained, bank: pd.DataFrame) -> set[tuple[int, int]]:
+    """The partner's cuts of which the label holder reads the side of its one row."""
+    fed = there.aligned(bank)
+    model = there.load(fed)
+    with model._run(fed) as run:
+        let_read(run)
+        model._hold(run)
+        leaves = fed._link.transport.sites["bank"].sessions[run._session][Routes].at[:, 0]
+    found = set()
+    for place, tree in enumerate(_trees(there)):
+        parents = {
+            child: n for n, node in enumerate(tree.nodes) if not node.is_leaf for child in (node.left, node.right)
+        }
+        node = int(leaves[place])
+        while node in parents:
+            node = parents[node]
+            if tree.nodes[node].party == "shop":
+                found.add((place, node))
+    return found

@@ -349,13 +349,10 @@ def test_first_weights_hang_on_the_secret_of_the_site_and_not_on_the_announced_s
         network = small(epochs=1, learning_rate=1e-12).fit(table)
         kept.append(
             [
-                {
-                    key: value.copy()
-                    for key, value in weights_of(site.keys[f"model:{network.model_}/{half}"].module).items()
-                }
-                for site in sites(table).values()
-                for half in ("bottom", "top")
-                if f"model:{network.model_}/{half}" in site.keys
+                {key: value.copy() for key, value in weights_of(half.module).items()}
+                for halves in (site.models.part(network.model_, Halves) for site in sites(table).values())
+                for half in (halves.bottom, halves.top)
+                if half is not None
             ]
         )
     assert len(kept[0]) == 3  # two parties' halves and the label holder's top

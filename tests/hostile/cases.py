@@ -13,6 +13,7 @@ from fedsift.core.identity import introduce
 from fedsift.core.party import Site
 from fedsift.core.transports.base import Transport
 from fedsift.methods import METHODS
+from fedsift.models.predicted import let_read
 from fedsift.mpc.psi import align
 from fedsift.site.site import PolicySite
 from hostile.coordinator import policy, tables
@@ -39,6 +40,18 @@ class Case:
 def predicted(model: Any, fed: Federation) -> None:
     model.predict(fed)
     model.score(fed)
+
+
+def for_predictions(model: Any, fed: Federation) -> None:
+    """What a job for predictions alone is asked."""
+    matched = align(fed.for_predictions().named_view(""), min_overlap=1)
+    with model._run(matched) as run:
+        let_read(run)
+        model._hold(run)
+
+
+def by_id(model: Any, fed: Federation) -> None:
+    model.predict_by_id(fed)
 
 
 def explained(model: Any, fed: Federation) -> None:
@@ -85,6 +98,10 @@ MORE: dict[str, Case] = {
     "gini, whole": Case(lambda: fs.GiniFilter(n_features=2)),
     "secureboost, all": Case(partial(fs.SecureBoostClassifier, **TREES, protection="all"), then=predicted),
     "secureboost, predicted": Case(partial(fs.SecureBoostClassifier, **TREES), then=predicted),
+    "secureboost, for predictions": Case(partial(fs.SecureBoostClassifier, **TREES), then=for_predictions),
+    "logistic, for predictions": Case(
+        lambda: fs.VerticalLogisticRegression(max_iter=3), live=True, then=for_predictions
+    ),
     "secureboost, explained": Case(partial(fs.SecureBoostClassifier, **TREES), then=explained),
     "secureboost, open, predicted": Case(
         partial(fs.SecureBoostClassifier, **TREES, protection="open", sampling_method="gradient_based"), then=predicted
@@ -127,6 +144,15 @@ MORE: dict[str, Case] = {
     ),
     "feature_election, noise": Case(lambda: fs.FeatureElection(epsilon=5.0, n_blocks=5), "horizontal"),
     "feature_election, open": Case(lambda: fs.FeatureElection(protection="open"), "horizontal"),
+    "sffs, screened": Case(lambda: fs.SFFS(n_features=2, screen=2)),
+    "vertical_flafe, open": Case(lambda: fs.VerticalFLAFE(**SMALL, protection="open")),
+    "fed_iife, open": Case(lambda: fs.FedIIFE(n_pairs=2, max_features=2, protection="open"), "horizontal"),
+    "fed_iife, ksg": Case(lambda: fs.FedIIFE(n_pairs=2, max_features=2, synergy="interaction"), "horizontal"),
+    "feature_election, open, noise": Case(
+        lambda: fs.FeatureElection(epsilon=5.0, n_blocks=5, protection="open"), "horizontal"
+    ),
+    "secureboost, by id": Case(partial(fs.SecureBoostClassifier, **TREES), then=by_id),
+    "woe": Case(lambda: fs.InformationValue(n_features=1, n_bins=3, woe="monotone", woe_digits=1)),
     "correlation": Case(then=lambda _, fed: fs.correlation(fed, kind="spearman", open_tables=True)),
     "vif": Case(then=lambda _, fed: fs.vif(fed, open_tables=True)),
     "significance": Case(then=lambda _, fed: fs.significance(fed, open_tables=True)),
@@ -152,6 +178,8 @@ def sites_of(case: Case) -> dict[str, Site]:
             for name, part in (("bank", slice(0, None, 2)), ("shop", slice(1, None, 2)))
         }
     sites: dict[str, Site] = {name: PolicySite(name, table, policy(**RULES)) for name, table in found.items()}
+    for site in sites.values():
+        site.workers = 1  # each thread's stack is 8 MB of addresses, which are counted
     introduce(sites)
     return sites
 

@@ -31,7 +31,7 @@ from fedsift.core.party import UNFORESEEN, Site
 from fedsift.core.transports.base import Transport
 from fedsift.errors import FedsiftError
 from hostile.cases import CASES, MORE, fit, sites_of
-from hostile.mutants import Lying, OneByOne, Recorded, Used, limited, mutated, received
+from hostile.mutants import LONGEST_S, Lying, OneByOne, Recorded, Used, limited, mutated, received
 from hostile.strikes import ENOUGH, Tally, strike
 
 ALL = {**CASES, **MORE}
@@ -100,16 +100,17 @@ def strike_requests(name: str, seed: int, wanted: int, each: int = EACH) -> Tall
 
 
 def strike_replies(name: str, seed: int, wanted: int) -> Tally:
-    case, tally = ALL[name], Tally()
+    case, tally, start = ALL[name], Tally(), time.process_time()
     record = Recorded(sites_of(case))
     fit(case, record)
+    longest = LONGEST_S + (time.process_time() - start if case.live else 0.0)  # a live one is a whole run of both sides
     for number in range(-(-wanted // 10) if case.live else wanted):
         start, used, rng = time.process_time(), Used(), random.Random(f"{name} {seed} {number}")
         played: Transport = Lying(record.replies, rng)
         if case.live:
             played = OneLie(sites_of(case), rng.randint(1, len(record.replies)), rng)
         try:
-            with limited(name) as used:
+            with limited(name, longest) as used:
                 if isinstance(played, Lying):
                     received(record, played)
                 fit(case, played)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def _kept(store: dict[Any, Any]) -> dict[Any, int]:
 class Before:
     """A copy of what a site keeps, to go back to: all that runs, views, keys and models are, down to the last number.
 
-    Not the journal (nothing is taken off it), nor what cannot be copied: secret keys, tensors that carry gradients.
+    Not the journal (nothing is taken off it), nor what cannot be copied: secret keys, and tensors that carry gradients
+    and programs under way, after which there is no going back.
     Changed requests meet copies; the run goes on with what it had.
     """
 
@@ -88,7 +90,9 @@ class Before:
                 frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
                 whole = next(f.f_locals["x"] for f in reversed(frames) if f.f_code is copy.deepcopy.__code__)
                 self.shared[id(whole)] = whole
-                self.whole = self.whole and not type(whole).__module__.startswith("torch")
+                self.whole = (
+                    self.whole and not isinstance(whole, GeneratorType) and "torch" not in type(whole).__module__
+                )
 
 
 def _stores(site: Site) -> dict[str, Any]:
@@ -132,7 +136,9 @@ def strike(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:
             known = {told.partition(" to ")[0] for told in tally.errors}
             tally.errors += [str(error)] * (str(error).partition(" to ")[0] not in known)  # one of a kind
             changed = True
-        if len(tally.errors) >= ENOUGH or (changed and not kept.whole):  # a graph of gradients is gone
+        if len(tally.errors) >= ENOUGH or (
+            changed and not kept.whole
+        ):  # a graph of gradients is gone, a program has gone on
             break
         if changed:
             kept.bring_back()
@@ -164,12 +170,16 @@ def send(site: Site, operation: str, mutant: bytes, before: tuple[Any, ...], tal
 
 
 def _check_counted(site: Site, before: tuple[Any, ...], operation: str) -> None:
-    """What has changed is that something was asked: an operation that failed while it ran."""
-    asked = sum((run[1] for run in memory(site)[0].values()), Counter())
+    """What has changed is that something was asked, and what it has used up: an operation that failed while it ran."""
+    now = memory(site)
+    asked = sum((run[1] for run in now[0].values()), Counter())
     told = sum((run[1] for run in before[0].values()), Counter())
     if asked == told:
-        parts = [str(now)[:300] for now, then in zip(memory(site), before) if now != then]
+        parts = [str(this)[:300] for this, then in zip(now, before) if this != then]
         raise Untyped(f"{operation}: refused before it ran, it has changed what the site remembers: {parts}")
+    kept = [name for name, state in now[1].items() if not state.items() <= before[1].get(name, {}).items()]
+    if kept or now[2:] != before[2:]:
+        raise Untyped(f"{operation}: it failed, and has changed what the site keeps for other steps")
 
 
 def _said(data: bytes) -> str:

@@ -1,10 +1,11 @@
 """Every value in every request and reply, changed in every way, one at a time: what draws at random reach late.
 
-    PYTHONPATH=tests python -m hostile.sweep [--processes 16] [--cases sffs muse] [--kinds requests replies]
+    PYTHONPATH=tests python -m hostile.sweep [--processes 16] [--cases sffs muse] [--kinds requests orders replies]
 
 An honest run of each case; the first and the last time that a step is asked of a party, each value in its request (of
 a list or dictionary the first and the last item) is left out, made another size, and put as each of ``ODD``; so is each
-value in its reply. The demands are those of ``fuzz.py``.
+value in its reply. ``orders``: at the same places each step of the run comes in the place of the one that is due, and
+the one that is due twice. The demands are those of ``fuzz.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import random
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from copy import copy
@@ -139,6 +140,36 @@ class Sweeping(OneByOne):
         return {name: self.sites[name].handle(data) for name, data in requests.items()}
 
 
+class OutOfOrder(Sweeping):
+    """At each of those turns: each step of the whole run in the place of the one that is due, and that one twice."""
+
+    name = "out of order"
+
+    def __init__(self, sites: dict[str, Site], at: dict[tuple[int, str], None], record: Recorded):
+        super().__init__(sites, at)
+        self.record = record
+
+    def take(self, requests: dict[str, bytes]) -> dict[str, bytes | None]:
+        due = [name for name in requests if (self.turn, name) in self.at]
+        for name in due:
+            known = [data for (_, asked), data in self.record.requests.items() if asked == name]
+            others = [_in_place_of(data, requests[name], 0) for data in known]
+            self.tally.add(strike(self.sites[name], requests[name], others))
+        self.turn += 1
+        replies: dict[str, bytes | None] = {name: self.sites[name].handle(data) for name, data in requests.items()}
+        for name in due:
+            again = _in_place_of(requests[name], requests[name], 1)
+            self.tally.add(strike(self.sites[name], requests[name], [again]))
+        return replies
+
+
+def _in_place_of(data: bytes, due: bytes, later: int) -> bytes:
+    """A request as if it were the one that is due: its job, session, view and round."""
+    wanted = decode(due)
+    place = {name: wanted[name] for name in ("session", "view", "job")}
+    return encode({**decode(data), **place, "round": wanted["round"] + later})
+
+
 class OneChange(Lying):
     """A recorded run's replies, one of them as given."""
 
@@ -147,17 +178,25 @@ class OneChange(Lying):
 
 
 def sweep_requests(name: str) -> Tally:
+    return _swept(name, lambda record, at: Sweeping(sites_of(ALL[name]), at))
+
+
+def sweep_orders(name: str) -> Tally:
+    return _swept(name, lambda record, at: OutOfOrder(sites_of(ALL[name]), at, record))
+
+
+def _swept(name: str, make: Callable[[Recorded, dict[tuple[int, str], None]], Sweeping]) -> Tally:
     case = ALL[name]
     record = Recorded(sites_of(case))
     fit(case, record)
     turns = _turns(record)
-    sweeping = Sweeping(sites_of(case), turns)
+    sweeping = make(record, turns)
     try:
         fit(case, sweeping)
     except Exception:  # what no copy could be made of was changed: a run for each turn
         tally = Tally()
         for turn in turns:
-            sweeping = Sweeping(sites_of(case), {turn: None})
+            sweeping = make(record, {turn: None})
             with suppress(Exception):
                 fit(case, sweeping)
             tally.add(sweeping.tally)
@@ -200,7 +239,7 @@ def _play(case: Any, record: Recorded, played: OneChange, where: str, tally: Tal
     tally.largest = max(tally.largest, used.grown)
 
 
-SWEEPS = {"requests": sweep_requests, "replies": sweep_replies}
+SWEEPS = {"requests": sweep_requests, "orders": sweep_orders, "replies": sweep_replies}
 
 
 def swept(kind: str, name: str) -> tuple[str, str, Tally, float]:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from fedsift.core.message import decode, encode
+from fedsift.core.state import undo
+from fedsift.mpc.descent_columns import Columns
 from hostile.cases import fit, sites_of
 from hostile.coordinator import refused
 from hostile.fuzz import ALL
@@ -68,6 +70,18 @@ MISFITS = [
     ("fed_iife, ksg, open", "iife.local_interaction.open", {"pairs": np.array([[0, 9]])}, "positions among"),
     ("gini with noise", "tables.open_counts", {"shapes": {"shop": []}}, "not the sums that"),
     ("network, lattice", "network_lattice.encrypt_lattice", {"outputs": 2**31}, "must lie between 1 and 4096"),
+    ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3}}, "a model or columns that are not there"),
+    ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3, "shop": 2**31}}, "must lie between"),
+    ("secureboost, all", "boost.gain_halves", {"model": 1}, "a model that is not there"),
+    ("secureboost, open", "boost.next_trees", {"per": 0}, "must lie between 1 and 8"),
+    ("secureboost, epsilon", "boost.begin_private_boosting", {"models": []}, "no model to begin"),
+    ("vertical_flafe", "flafe.offer_combination_key", {"columns": 2**31}, "must lie between 0 and 100000"),
+    ("vertical_flafe", "flafe.encrypt_columns", {"powers": [2**31]}, "must lie between 1 and 2"),
+    ("vertical_flafe", "flafe.compare_matrix", {"kept": [2**31]}, "places that are not there"),
+    ("vertical_flafe, open", "flafe.take_combinations", {"columns": np.ones(3, dtype=bool)}, "an array of float64"),
+    ("woe", "woe.keep_weights", {"columns": []}, "a list of weights for each column"),
+    ("flafe, statistics", "flafe.add_terms", {"weights": []}, "a weight for each term"),
+    ("fed_iife, noise", "iife.noisy_moments", {"classes": []}, "the label is text"),
     ("logistic, predicted", "scores.begin_grading", {"metrics": []}, "what the scores of the model are for"),
     ("hyfdca, predicted", "hyfdca.open_columns", {"classes": []}, "the label is text"),
     ("hyfdca, horizontal", "hyfdca.open_part", {"regression": True}, "the label is text"),
@@ -93,10 +107,28 @@ def test_a_request_that_does_not_fit_is_refused_in_words(case, step, changes, sa
     [
         ("flafe, statistics", "flafe.scale_candidates", "load the columns again"),
         ("secureboost, open", "boost.choose_splits", "of these nodes already"),
+        ("secureboost", "boost.own_half_sums", "were told before"),
     ],
 )
 def test_a_step_that_is_asked_twice_in_a_row_is_refused_in_words(case, step, says):
     refused(reply_to(case, step, {}, again=True), says)
+
+
+def test_what_a_failed_step_has_kept_is_gone_and_what_it_has_used_up_too():
+    """Its reply never left: later steps find what they would have found without it, but nothing is used twice."""
+    case = ALL["hyfdca, predicted"]
+    misfit = Misfit(sites_of(case), "hyfdca.open_columns", {"classes": []}, again=False)
+    with pytest.raises(_Told):
+        fit(case, misfit)
+    refused(misfit.reply, "the label is text")
+    kept = {key for state in misfit.sites["bank"].sessions.values() for key in state}
+    assert Columns not in kept  # which it keeps before it reads the label
+    state = {"kept": 1, "replaced": 2, "used up": 3}
+    before = dict(state)
+    state.update({"replaced": 4, "new": 5})
+    del state["used up"]
+    undo(state, before)
+    assert state == {"kept": 1, "replaced": 2}
 
 
 def test_a_round_that_is_refused_at_its_end_changes_nothing():

@@ -26,16 +26,23 @@ def _one_cell_larger(told: dict[str, Any]) -> dict[str, Any]:
 
 
 CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dict[str, Any]]]] = [
+    ("boruta", "core.count_table", ReplyError, lambda told: {"columns": 1}),
     ("evaluate", "evaluate.release", ReplyError, lambda told: {"InformationValue": LARGE}),
     ("information_value", "tables.open_counts", ReplyError, _one_cell_larger),
     ("lasso", "descent.open_residuals", ReplyError, lambda told: {"loss": np.zeros((3, 3))}),
     ("muse", "muse.prepare_columns", ReplyError, lambda told: {"small": LARGE}),
     ("network", "sine_network.count_inputs", ReplyError, lambda told: {"inputs": 0}),
     ("network", "sine_network.count_inputs", ReplyError, lambda told: {"outputs": 0}),
+    ("less_vfl, open", "less_vfl.select_columns", ReplyError, lambda told: {"norms": np.ones(6)}),
+    ("local_lasso", "less_vfl.select_columns", ReplyError, lambda told: {"norms": np.ones(6)}),
     ("less_vfl", "less_vfl.match_components", ReplyError, lambda told: {"kept": np.zeros((1,) * 8)}),
     ("less_vfl", "less_vfl.match_components", ReplyError, lambda told: {"kept": np.ones(9, dtype=bool)}),
+    ("sffs", "f_test.open_class_sums", ReplyError, lambda told: {"own": told["own"][:, 0]}),
+    ("vertical_flafe, noise", "core.count_table", ReplyError, lambda told: {"rows": 0}),
+    ("vertical_flafe", "flafe.alike_features", ReplyError, lambda told: {"pairs": told["pairs"].astype(np.int64)}),
     ("secureboost", "core.count_table", AlignmentError, lambda told: {"rows": 1}),
     ("secureboost, open", "boost.level_sums", ReplyError, lambda told: {"filled": told["filled"].astype(np.uint64)}),
+    ("secureboost, by id", "model.tell_by_id", ReplyError, lambda told: {"values": told["values"][:, :0]}),
     ("secureboost, explained", "boost.tell_importance", ReplyError, lambda told: {"parties": ["none"]}),
 ]
 
@@ -44,6 +51,9 @@ CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dic
 LISTS: list[tuple[str, str, type[FedsiftError], Callable[[Any], Any]]] = [
     ("flafe, statistics", "flafe.take_operands", ReplyError, lambda told: ["none", *told[1:]]),
     ("flafe, statistics", "flafe.take_operands", ReplyError, lambda told: told[:1]),
+    ("sffs, screened", "f_test.columns_of_groups", ReplyError, lambda told: told[:1]),
+    ("vertical_flafe, open", "flafe.show_columns", ReplyError, lambda told: told[:-1]),
+    ("vertical_flafe, open", "flafe.show_columns", ReplyError, lambda told: told[:, :0]),
     ("flafe, statistics", "flafe.own_sides", ReplyError, lambda told: ["none"]),
 ]
 

@@ -30,7 +30,7 @@ from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
-from fedsift.core.state import ModelStore
+from fedsift.core.state import ModelStore, undo
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
 from fedsift.core.workers import limited
@@ -67,6 +67,7 @@ class Site:
         self.models = ModelStore(name)
         self.pad_rows = 1  # how many rows there are is told as a multiple of this
         self.workers: int | None = None  # threads at most
+        self.engine: str | None = None  # the address of a Dask cluster of its own
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[object, object]]] = {}
         self._lock = threading.Lock()
@@ -96,7 +97,7 @@ class Site:
             name = request.operation
             marked = find_operation(name, self.name)
             marked.check_arguments(request.arguments, self.name)
-            with self._lock, limited(self.workers):  # one at a time: state is not shared between threads
+            with self._lock, limited(self.workers, self.engine):  # one at a time: state is not shared between threads
                 return self._answer(marked, request, came)
         except FedsiftError as error:
             told = self._told(error, getattr(error, "what", str(error)))
@@ -111,7 +112,7 @@ class Site:
             return encode({"error": "OperationFailed", "what": what})
 
     def _answer(self, marked: Operation, request: Request, came: Came) -> bytes:
-        """Judge, run, remember. One that is refused before it runs changes nothing; else it counts as asked."""
+        """Judge, run, remember. One that is refused before it runs changes nothing; one that fails counts as asked."""
         session, round = request.session, request.round
         run = self.runs.get(run_of(session)) or Run()
         run.check_job(request.job, self.name, marked.short_name)
@@ -124,27 +125,29 @@ class Site:
             raise OperationRefused(self.name, "view", "no such view of the rows at this party")
         self._before(marked, request)
         party = self._party(request.view, session, round, run)
-        kept = dict(party.state)
         if session:
             self.runs[run_of(session)] = run
             run.count(marked, session)
+        before = dict(party.state)
         try:
-            value = plain_message(marked.function(party, **marked.built(request.arguments)))
-        except Exception as error:
-            if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
-                self._failed(marked, request)
-            raise
-        try:
+            value = self._run(marked, request, party)
             self._after(marked, request, value)
-        except FedsiftError:  # what the step has kept for later ones goes with the reply that does not leave
-            party.state.clear()
-            party.state.update(kept)
+        except Exception:
+            undo(party.state, before)
             raise
         reply = encode({"ok": value})
         self._answered(marked, request, came.size, len(reply))
         if session:
             run.keep_reply(session, round, came.digest, reply)
         return reply
+
+    def _run(self, marked: Operation, request: Request, party: Party) -> Any:
+        try:
+            return plain_message(marked.function(party, **marked.built(request.arguments)))
+        except Exception as error:
+            if isinstance(error, (DataError, errors.OverflowGuard)) or not isinstance(error, FedsiftError):
+                self._failed(marked, request)
+            raise
 
     # What a site with a policy (site.py) does beside; a site without one lets everything pass.
     def _before(self, marked: Operation, request: Request) -> None:

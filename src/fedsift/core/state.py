@@ -28,6 +28,16 @@ class State(dict[Any, Any]):
         ) from None
 
 
+def undo(state: dict[Any, Any], before: dict[Any, Any]) -> None:
+    """After a step that failed, whose reply never left: what it kept goes, what it replaced comes back. What it used
+    up stays gone, so that nothing is opened or masked by it again."""
+    for key in list(state):
+        if key not in before:
+            del state[key]
+        else:
+            state[key] = before[key]
+
+
 T = TypeVar("T")
 
 

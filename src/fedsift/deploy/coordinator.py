@@ -279,9 +279,10 @@ def _train(job: Job, fed: Federation, folder: Path) -> None:
 
 
 def _sizes(job: Job, fed: Federation) -> dict[str, Any]:
-    """The coordinator has no tables, only what it was told of them."""
+    """The coordinator has no tables, only what it was told of them: of all rows, not of those that are shared."""
     names, parties = fed.column_names(), job.settings.parties
-    return {name: Sizes(size.rows, parties[name].label, names[name]) for name, size in fed.sizes().items()}
+    whole = fed.named_view("").sizes()
+    return {name: Sizes(size.rows, parties[name].label, names[name]) for name, size in whole.items()}
 
 
 def _select(job: Job, fed: Federation, checkpoint: Path, *, resume: bool) -> runs.Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -28,10 +28,17 @@ class DesignSection(Section):
     label: str | None = Field(default=None, description=_COLUMN)
     labels: list[str] = Field(default=[], description='a list of columns as "party.column", such as ["bank.churn"]')
 
-    def check(self, source: Source, parties: Mapping[str, object], active: str | None) -> None:
+    def check(self, source: Source, parties: Mapping[str, object], partition: str, labels: Sequence[str]) -> None:
         """Name what makes no sense together, and a column whose party is none of the job's."""
+        own = partition == "horizontal" and design_of(self).of_rows
+        if partition != "vertical" and not own:
+            raise source.error(
+                ("design",),
+                f"a design is for vertical parties; these are {partition}. Horizontal ones may have a weight alone, "
+                'each party its own column: weight = "*.column"',
+            )
         try:
-            design_of(self).check(parties.keys(), active)
+            design_of(self).check(parties.keys(), None if own else labels[0])
         except ParameterError as error:
             raise source.error(("design",), str(error).removeprefix("design: ")) from None
 

@@ -294,14 +294,7 @@ def _check_parties(source: Source, settings: JobFile, files: bool) -> None:
     if settings.rules is not None:
         settings.rules.check(source, parties)
     if settings.design is not None:
-        own = partition == "horizontal" and design_of(settings.design).of_rows
-        if partition != "vertical" and not own:
-            raise source.error(
-                ("design",),
-                f"a design is for vertical parties; these are {partition}. Horizontal ones may have a weight alone, "
-                'each party its own column: weight = "*.column"',
-            )
-        settings.design.check(source, parties, None if own else labels[0])
+        settings.design.check(source, parties, partition, labels)
     for role in ("coordinator", "dealer", "submitter"):
         runner = getattr(settings.federation, role)
         if runner not in (None, NEUTRAL, *parties):

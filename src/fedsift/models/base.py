@@ -27,7 +27,7 @@ from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
 from fedsift.core.same_columns import columns_here, with_columns_of
-from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.errors import DataError, ParameterError, PolicyRefused, ReplyError
 from fedsift.models.copies import Copied, Lease, as_json, from_json
 from fedsift.models.metrics import fitting, probabilities
 from fedsift.models.parts import (
@@ -201,8 +201,10 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
                 run.ask(keep_by_id, to=run.active, model=self.model_id_)
                 return {}
             told = run.ask(tell_by_id, to=run.active)
-        values = told["values"]
-        if self.task_ == "regression" or len(self.classes_) == 2:
+        values, single = told["values"], self.task_ == "regression" or len(self.classes_) == 2
+        if len(values) != len(told["ids"]) or values.shape[1] not in ((1, 2) if single else (len(self.classes_),)):
+            raise ReplyError(str(fed.active), "tell_by_id", "its predictions are not one for each id")
+        if single:
             return dict(zip(told["ids"], values[:, -1].tolist()))
         names = [str(name) for name in self.classes_]
         return {who: dict(zip(names, row)) for who, row in zip(told["ids"], values.tolist())}

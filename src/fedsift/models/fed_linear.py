@@ -38,12 +38,9 @@ from fedsift.mpc.column_scores.weighing import own_weights
 from fedsift.mpc.horizontal_study import (
     Study,
     Target,
-    agree_columns,
-    check_validation,
     describe_rows,
     design_of,
     load_columns,
-    open_study,
     standardise,
     target_of,
     training_of,
@@ -324,11 +321,11 @@ class FedLinear(FederatedModel):
 
     def _fit(self, run: Federation) -> Sequence[str]:
         described = run.ask(describe_rows, to=run.parties, task=run.asked_task)
-        numeric, _ = agree_columns(described)
+        numeric, _ = study_room.agree_columns(described)
         if not numeric:
             raise DataError("no column is a number at every party; a linear model needs at least one")
         total = SecureSum(run, secure=self.protection != "open")
-        study = open_study(total, described, self.validation if self.penalty == "auto" else 0.0)
+        study = study_room.open_study(total, described, self.validation if self.penalty == "auto" else 0.0)
         total.ask_all(load_columns, columns=numeric)
         centre, deviation = standardise(total, len(numeric))
         weights = self._train(total, study, len(numeric))
@@ -346,7 +343,7 @@ class FedLinear(FederatedModel):
         number = isinstance(self.penalty, (int, float)) and not isinstance(self.penalty, bool) and self.penalty >= 0
         if self.penalty != "auto" and not number:
             raise ParameterError(f"penalty must be 'auto' or a number of at least 0; got {self.penalty!r}")
-        check_validation(self.validation)
+        study_room.check_validation(self.validation)
         if self.penalty == "auto" and self.validation == 0:
             raise ParameterError("penalty='auto' needs validation rows: validation must be above 0")
 

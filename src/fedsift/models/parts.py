@@ -173,11 +173,12 @@ def measure_rows(
     predicted, label = party.held_here(Predicted), party.judged_label
     if label is None or len(label) != len(predicted.scores):
         raise DataError(f"party {party.name!r} has no labels of the rows that were predicted")
-    if record not in party.models:
-        party.models.keep(record, Measured(tuple(metrics)))
-    measured = party.models.part(record, Measured)
+    begun = record in party.models
+    measured = party.models.part(record, Measured) if begun else Measured(tuple(metrics))
     found = concordance_of(party, predicted)
     told = predicted.measures(label, list(measured.metrics)) if found is None else {"c_index": found}
+    if not begun:
+        party.models.keep(record, measured)
     measured.values.setdefault(method, []).append(told)
     measured.rows.setdefault(method, []).append(party.row_numbers)
 

@@ -278,6 +278,8 @@ def join_halves(
     """At the coordinator: sums x counted classes, as integers."""
     if len(seed) != SEED_BYTES or not isinstance(halves, list) or len(halves) != (len(layouts) if count else 0):
         raise ReplyError(name, "masked sums", "another number of halves than there are layers of labels")
+    if not count:  # a party without columns here sends nothing
+        return np.zeros((0, sum(layout.values for layout in layouts)), dtype=object)
     parts = [np.zeros((count, 0), dtype=object)]
     for number, (half, layout) in enumerate(zip(halves, layouts)):
         width, answers = _width(layout), -(-count // layout.answers_per)

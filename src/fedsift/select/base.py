@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
 from fedsift.core.same_columns import columns_here, same_columns
-from fedsift.errors import ParameterError, PolicyRefused
+from fedsift.errors import ParameterError, PolicyRefused, ReplyError
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
 
@@ -74,6 +75,14 @@ class Outcome:
         return Outcome(self.scores, masks, {**self.details, **told})
 
 
+def subset_bits(columns: int, most: int) -> float:
+    """log2 of how many sets of at most so many of the columns there are."""
+    whole = math.lgamma(columns + 1)
+    ways = [whole - math.lgamma(k + 1) - math.lgamma(columns - k + 1) for k in range(min(most, columns) + 1)]
+    top = max(ways)
+    return (top + math.log(sum(math.exp(way - top) for way in ways))) / math.log(2)
+
+
 class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
     """Base of all methods. A subclass checks its parameters in ``_check`` and has the conversation in ``_select``.
 
@@ -118,6 +127,11 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
 
     #: Which columns must be there or must not, and what they cost. The coordinator's own: no party is told.
     rules: Rules | None = None
+
+    @classmethod
+    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+        """How many bits parties with so many columns learn of them in such a job, beside which ones were kept."""
+        return columns * cls.told_bits
 
     def set_rules(self, rules: Rules | None) -> Selector:
         """Put what the method finds under rules; a copy (``clone``) has them too."""
@@ -263,6 +277,8 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
     def _selection(self, outcome: Outcome, names: dict[str, list[str]], fed: Federation) -> Selection:
         rows: list[dict[str, Any]] = []
         for party, scores in outcome.scores.items():
+            if not len(names[party]) == len(scores) == len(outcome.selected[party]):
+                raise ReplyError(party, "scores", "it told of another number of columns than it has")
             for i, score in enumerate(scores):
                 rows.append(
                     {"party": party, "feature": names[party][i], "score": float(score), "rank": 0,

@@ -30,7 +30,7 @@ from fedsift.core.arguments import AtMost
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation, together
 from fedsift.core.party import Party
-from fedsift.errors import OperationRefused
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.scoring import OPERATIONS, Protection, uses
 from fedsift.models.boost.settings import check_boosting, serves, tree_settings
@@ -174,6 +174,9 @@ class Boruta(Selector):
 
     def _gains(self, shadowed: Federation, columns: dict[str, int]) -> dict[str, Floats]:
         """By party: rounds x (column, shadow) x columns."""
+        for name, count in columns.items():
+            if shadowed.n_columns[name] != (self.rounds + 1) * count:
+                raise ReplyError(name, "count_table", "it has another number of columns than its own and their shadows")
         settings, boosters = tree_settings(self), []
         for round in range(self.rounds):
             places = {n: np.r_[0:count, (round + 1) * count : (round + 2) * count] for n, count in columns.items()}

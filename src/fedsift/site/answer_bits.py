@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 from fedsift.core.job import Job
 from fedsift.methods import METHODS
+from fedsift.select.base import subset_bits
 
 
 def answer_bits(job: Job, columns: int) -> float:
     """log2 of how many answers there are: at most ``n_features`` of so many columns, or any of them; and what a party
-    learns about each of its columns beside (``Selector.told_bits``). A model, an evaluation or a value answers with no
-    choice of columns: their figures have lines of their own."""
+    learns of its columns beside (``Selector.told_beside``). A model, an evaluation or a value answers with no choice of
+    columns: their figures have lines of their own."""
     if job.method not in METHODS:
         return 0.0
-    beside = columns * METHODS[job.method].told_bits
+    beside = METHODS[job.method].told_beside(job.parameters, columns)
     kept = job.parameters.get("n_features")
     if not isinstance(kept, int) or not 0 <= kept < columns:
         return columns + beside
-    return math.log2(sum(math.comb(columns, number) for number in range(kept + 1))) + beside
+    return subset_bits(columns, kept) + beside

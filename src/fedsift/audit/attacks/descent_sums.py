@@ -1,8 +1,8 @@
 """Who took part in a linear descent on shares, and the labels of people whose records are known: from opened gradients.
 
-In the first step of a descent with linear residuals (``VerticalAdditive``, the lasso) all weights are 0, so that what
-the coordinator opens of every column, or of every bin of it, is its sum over the rows times the label. Everybody who
-took part pulls these sums towards the own record times the own label (Homer et al. 2008, on gradients):
+In the first step of a descent all weights are 0, so that what the coordinator opens of every column, or of every bin of
+it, is its sum over the rows times the label (``VerticalAdditive``), or times a half less the label (a logistic loss).
+Everybody who took part pulls these sums towards the own record times the own label (Homer et al. 2008, on gradients):
 
 - *members*: with record and label of a person, whether the sums lie on that side of a public sample's;
 - *labels*: with the record alone, on which side of a public sample's sums it lies. Whoever has a record and a model can
@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsift.audit.exposure import Measure
+from fedsift.audit.naming import matches
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import auc
 from fedsift.audit.views import Message, Truth, View
@@ -32,9 +33,10 @@ from fedsift.models.design import BinnedDesign, Design
 from fedsift.mpc.ring import Precision, from_ring, product
 
 Floats = NDArray[np.float64]
-_READS = ["residual_shares", "descent.gradient_shares"]
+_READS = ["residual_shares", "descent.gradient_shares", "descent.open_residuals", "descent.share_scores"]
 _SILENT = "nothing to read: no such sums, or there is no public sample"
 _MOST = 12  # descents that are read
+_HALF = 4.0  # residuals of a half, where others are of two
 
 
 @dataclass(frozen=True)
@@ -49,22 +51,25 @@ class FirstSums:
 
 
 def first_sums(view: View, n_rows: int) -> Iterator[FirstSums]:
-    """Of each descent with linear residuals and one output, for each party without labels."""
+    """Of each descent with one output, for each party without labels."""
     rows = _rows_of_views(view, n_rows)
-    for reply in _first_of_each(view.replies("residual_shares")):
+    for reply in _first_of_each([*view.replies("residual_shares"), *view.replies("open_residuals")]):
         here = rows.get(reply.view)
+        read = matches("open_residuals", reply.operation)  # where residuals need the scores themselves
+        sent, own, times = ("share_scores", "products", _HALF) if read else ("gradient_shares", "own", 1.0)
         hidden = {m.party: m.content for m in view.replies("hide_columns", reply.session)}
-        shares = {m.party: m for m in reversed(view.replies("gradient_shares", reply.session))}
+        shares = {m.party: m.content[own] for m in reversed(view.replies(sent, reply.session))}
         told = view.job_of(reply.session).parameters
-        for party, share in shares.items():
+        for party, left in shares.items():
             sides = reply.content["sides"].get(party)
-            if sides is None or party not in hidden or here is None or len(here) != len(hidden[party]):
+            if sides is None or left is None or here is None or len(here) != len(hidden.get(party, ())):
                 continue
-            total = product(hidden[party].T, sides[0]) - share.content["own"] - sides[1]
-            bits = Precision.of(len(here), False)
-            opened = from_ring(total, 2 * bits.columns + bits.weights)
+            bits = Precision.of(len(here), read)
+            total = product(hidden[party].T, sides[0]) - left - sides[1]
+            opened = from_ring(total, bits.columns + (bits.residuals if read else bits.columns + bits.weights))
             if opened.shape[1] == 1:
-                yield FirstSums(party, here, -opened[:, 0], told.get("bins"), int(told.get("min_cell") or 1))
+                sums = -times * opened[:, 0]
+                yield FirstSums(party, here, sums, told.get("bins"), int(told.get("min_cell") or 1))
 
 
 def _first_of_each(replies: list[Message]) -> list[Message]:

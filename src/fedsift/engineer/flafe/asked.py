@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
-from fedsift.core.arguments import Between
+import numpy as np
+
+from fedsift.core.arguments import AtMost, Between
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.features import FUNCTIONS, Step
-from fedsift.errors import OperationRefused
+from fedsift.errors import OperationRefused, ReplyError
 
 HIGHEST = max(power for powers in FUNCTIONS.values() for power in powers)
-Power = Annotated[int, Between(1, HIGHEST)]  # of a column, in a combination
-MOST_COMBINED = 100_000  # columns that one party holds
+Powers = Annotated[list[Annotated[int, Between(1, HIGHEST)]], AtMost(HIGHEST)]  # of a column, in combinations
+Count = Annotated[int, Between(0, 100_000)]  # of combined columns that one party holds
 
 
 def check_places(party: Party, step: str, places: Iterable[int], count: int) -> None:
@@ -27,6 +29,13 @@ def check_step(party: Party, step: Step, scales: Mapping[str, float] | None) -> 
     fits = 1 <= len(step.powers) == len(step.functions) <= 2 and all(1 <= power <= HIGHEST for power in step.powers)
     if not fits or not set(step.functions) <= set(known):
         raise OperationRefused(party.name, "multiply_columns", "a step is one or two functions, with powers")
+
+
+def shown_of(name: str, columns: np.ndarray, rows: int, places: Sequence[int]) -> np.ndarray:
+    """Of the columns that a party has shown in the clear, those that are combined."""
+    if len(columns) != rows or max(places, default=-1) >= columns.shape[1]:
+        raise ReplyError(name, "show_columns", f"it should show {rows} rows of all its operands")
+    return columns[:, places]
 
 
 def check_combined(

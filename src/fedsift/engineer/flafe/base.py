@@ -28,7 +28,7 @@ from fedsift.engineer.flafe.candidates import (
     scale_candidates,
     scale_candidates_by,
 )
-from fedsift.engineer.flafe.choice import choose_final, choose_operands, take_operands
+from fedsift.engineer.flafe.choice import choose_final, choose_operands, take_operands, told_formulas
 from fedsift.engineer.flafe.combine import combine_columns
 from fedsift.engineer.flafe.compare import Compared, compare_features
 from fedsift.engineer.flafe.features import (
@@ -44,7 +44,7 @@ from fedsift.engineer.flafe.features import (
     is_column,
     top,
 )
-from fedsift.engineer.flafe.grid import Described, Layout, held_out_rows
+from fedsift.engineer.flafe.grid import Described, Layout, held_out_rows, told_rows
 from fedsift.engineer.flafe.importance import (
     BINS,
     BinImportance,
@@ -214,7 +214,7 @@ class Flafe(Selector):
         count = len(pairs) * len(self.functions)
         self._scales = {name: plan.column_scale(name, count) for name in self.functions}
         fed.ask(plan_columns, to=layout.parties, columns=count)
-        rows = {name: size.rows for name, size in fed.sizes().items()}
+        rows = told_rows(fed, layout)
         held = self._combine(fed, layout, pairs, rows)
         fed.ask(pool_features, to=layout.parties)
         kept = {group: combined_features(group, operands, held[group]) for group in layout.groups}
@@ -337,12 +337,8 @@ class Flafe(Selector):
         else:
             chosen = choose_operands(fed, scores, self.n_operands)
         each = layout.each({group: {"chosen": positions} for group, positions in chosen.items()})
-        formulas = fed.ask(take_operands, to=layout.parties, each=each)
-        for group in layout.groups:
-            name = layout.members(group)[0]
-            if len(formulas[name]) != len(chosen[group]):
-                raise ReplyError(name, "take_operands", "another number of formulas than were chosen")
-        return {group: list(formulas[layout.members(group)[0]]) for group in layout.groups}, scores, numeric
+        said = fed.ask(take_operands, to=layout.parties, each=each)
+        return {g: told_formulas(said, layout.members(g)[0], len(chosen[g])) for g in layout.groups}, scores, numeric
 
     def _combine(
         self, fed: Federation, layout: Layout, pairs: list[Pair], rows: dict[str, int]

@@ -61,6 +61,14 @@ class Pool:
     values: np.ndarray
 
 
+def formed(party: Party) -> OwnFeatures:
+    """What a party has made of its columns, once it has formed candidates."""
+    own = party.held(OwnFeatures)
+    if len(own.values) != len(own.train):
+        raise OperationRefused(party.name, "own features", "an earlier step must come first: no candidates were formed")
+    return own
+
+
 # --- candidates ------------------------------------------------------------------------------------------------------
 
 

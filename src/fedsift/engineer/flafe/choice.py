@@ -10,7 +10,7 @@ asked does not tell the party more than the choice does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.engineer.flafe.candidates import OwnFeatures, Pool
+from fedsift.engineer.flafe.candidates import Pool, formed
 from fedsift.engineer.flafe.combine import Combined, Operands
 from fedsift.engineer.flafe.features import Position, What
 from fedsift.errors import OperationRefused, ReplyError
@@ -101,7 +101,7 @@ def _follow(first: np.ndarray, second: np.ndarray) -> Flags:
 )
 def alike_features(party: Party, *, what: What) -> AlikeTold:
     """About the training rows. Forests take features that follow each other (the paper): then nothing is said."""
-    own = party.held(OwnFeatures)
+    own = formed(party)
     values = (own.values if what == "local" else party.held(Pool).values)[own.train]
     if party.job.parameters["importance"] != "bins":
         return Alike.none(values).told()
@@ -120,7 +120,7 @@ def alike_features(party: Party, *, what: What) -> AlikeTold:
 )
 def take_operands(party: Party, *, chosen: list[Position]) -> list[str]:
     """The features that will be combined with other parties' columns; in a grid the same for a whole column group."""
-    own = party.held(OwnFeatures)
+    own = formed(party)
     most = party.job.parameters["n_operands"]
     if sorted(set(chosen)) != chosen or len(chosen) > most or max(chosen, default=-1) >= len(own.formulas):
         raise OperationRefused(party.name, "take_operands", "these are not so many of its candidates as the job says")
@@ -150,6 +150,13 @@ def choose_operands(fed: Federation, scores: dict[str, np.ndarray], count: int) 
     """The best candidates of each party."""
     alike = _ask_alike(fed, "local", scores)
     return {name: sorted(choose(values, alike[name], count)) for name, values in scores.items()}
+
+
+def told_formulas(told: Mapping[str, list[str]], name: str, count: int) -> list[str]:
+    """What a party told of its features that were chosen."""
+    if len(told[name]) != count:
+        raise ReplyError(name, "take_operands", "another number of formulas than were chosen")
+    return list(told[name])
 
 
 def choose_final(

@@ -28,19 +28,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsift.core.arguments import AtMost, Between, PartyName
+from fedsift.core.arguments import PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
+from fedsift.core.requested import check_size
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
 from fedsift.crypto.dp import gaussian_noise
-from fedsift.engineer.flafe.asked import HIGHEST, MOST_COMBINED, Power, check_combined, check_places, check_step
+from fedsift.engineer.flafe.asked import Count, Powers, check_combined, check_places, check_step, shown_of
 from fedsift.engineer.flafe.features import (
     BOUND,
     FUNCTIONS,
@@ -123,9 +124,7 @@ class OfferedKey:
     "flafe.offer_combination_key", when="protection=columns", times=4, discloses="control",
     about="public key for combinations that this party will hold", reply=OfferedKey,
 )  # fmt: skip
-def offer_combination_key(
-    party: Party, *, precision_bits: int, magnitude_bits: int, columns: Annotated[int, Between(0, MOST_COMBINED)]
-) -> OfferedKey:
+def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: int, columns: Count) -> OfferedKey:
     """``columns`` is how many combined columns will come."""
     key = CkksSecretKey.generate(1, precision_bits, magnitude_bits=magnitude_bits)
     party.keep(CombinationKey(key))
@@ -142,9 +141,7 @@ def offer_combination_key(
     about="standardised, clipped columns and their squares, encrypted under the party's own key",
     reply=[CkksCiphertexts],
 )
-def encrypt_columns(
-    party: Party, *, blocks: list[list[int]], powers: Annotated[list[Power], AtMost(HIGHEST)]
-) -> list[CkksCiphertexts]:
+def encrypt_columns(party: Party, *, blocks: list[list[int]], powers: Powers) -> list[CkksCiphertexts]:
     """For each block (columns one after the other) a vector for each power."""
     columns, key = party.held(Operands).columns, party.held(CombinationKey).secret
     check_places(party, "encrypt_columns", (place for block in blocks for place in block), columns.shape[1])
@@ -262,15 +259,11 @@ def show_columns(party: Party) -> np.ndarray:
 
 
 @operation(
-    "flafe.take_combinations",
-    when="protection=open",
-    times="4 x parties or 50",
-    discloses="control",
-    receives="plain",
-    about="acknowledgement",
-    learns="combined columns that it will hold, in the clear (protection='open')",
-)
-def take_combinations(party: Party, *, columns: np.ndarray) -> None:
+    "flafe.take_combinations", when="protection=open", times="4 x parties or 50", discloses="control", receives="plain",
+    about="acknowledgement", learns="combined columns that it will hold, in the clear (protection='open')",
+)  # fmt: skip
+def take_combinations(party: Party, *, columns: NDArray[np.float64]) -> None:
+    check_size(party.name, "take_combinations", "columns", columns, party.n_rows, None)
     party.held(Combined).columns.extend(np.round(columns.T, _DECIMALS))
 
 
@@ -304,7 +297,7 @@ def combine_columns(
     for (_, _, holder), members in groups.items():
         held.setdefault(holder, []).extend((pair, name) for name in functions for pair in members)
     if open:
-        _combine_openly(fed, groups, functions)
+        _combine_openly(fed, groups, functions, rows)
         return held
     publics = _exchange_keys(fed, {name for group in groups for name in group}, held, scales)
     place = {holder: {item: number for number, item in enumerate(items)} for holder, items in held.items()}
@@ -386,18 +379,18 @@ def _exchange_keys(
 
 
 def _combine_openly(
-    fed: Federation, groups: dict[tuple[str, str, str], list[Pair]], functions: Sequence[str]
+    fed: Federation, groups: dict[tuple[str, str, str], list[Pair]], functions: Sequence[str], rows: int
 ) -> None:  # fmt: skip
     """For research: columns in the clear."""
     fed.ledger.note("protection='open': the coordinator saw the parties' columns in the clear")
     names = {name for group in groups for name in group}
     shown = fed.ask(show_columns, to=[name for name in fed.parties if name in names])
     for (first, second, holder), members in groups.items():
+        left = shown_of(first, shown[first], rows, [m.i for m in members])
+        right = shown_of(second, shown[second], rows, [m.j for m in members])
         for function in functions:
             p, q = FUNCTIONS[function]
-            left, right = [m.i for m in members], [m.j for m in members]
-            columns = shown[first][:, left] ** p * shown[second][:, right] ** q
-            fed.ask(take_combinations, to=holder, columns=columns)
+            fed.ask(take_combinations, to=holder, columns=left**p * right**q)
 
 
 OPERATIONS = (

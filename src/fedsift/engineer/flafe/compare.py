@@ -17,7 +17,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.engineer.flafe.asked import check_places
-from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, own_target
+from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, formed, own_target
 from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import CrossFeature, Feature, column_unit
 from fedsift.engineer.flafe.grid import Layout
@@ -96,7 +96,7 @@ def compare_matrix(
     scale: list[float] | None,
 ) -> dict[str, int]:
     """Columns side by side: base, local, kept local, kept combined, noise as wide as those, then 1 and the target."""
-    own, operands, pool = party.held(OwnFeatures), party.held(Operands).columns, party.held(Pool).values
+    own, operands, pool = formed(party), party.held(Operands).columns, party.held(Pool).values
     train, count = own.train, operands.shape[1]
     check_places(party, "compare_matrix", kept, pool.shape[1])
     mine = [position for position in kept if position < count]

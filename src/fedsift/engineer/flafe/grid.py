@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
-from fedsift.errors import DataError, ParameterError
+from fedsift.errors import DataError, ParameterError, ReplyError
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,17 @@ class Layout:
             if len(rows) > 1:
                 raise DataError(f"the parties {', '.join(block.values())} share a row block but not a number of rows")
         return numeric
+
+
+def told_rows(fed: Federation, layout: Layout) -> dict[str, int]:
+    """Rows of each party in this view: one or more, as many as the others of its row block."""
+    rows = {name: size.rows for name, size in fed.sizes().items()}
+    for block in layout.blocks:
+        first = next(iter(block.values()))
+        wrong = [name for name in block.values() if not rows[name] or rows[name] != rows[first]]
+        if wrong:
+            raise ReplyError(wrong[-1], "count_table", "it does not hold the rows of the others of its block")
+    return rows
 
 
 def held_out_rows(rows: int, share: float, seed: int) -> np.ndarray:

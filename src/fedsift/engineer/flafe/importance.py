@@ -25,7 +25,7 @@ from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
-from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, ToldLabels, own_target
+from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, ToldLabels, formed, own_target
 from fedsift.engineer.flafe.features import Seed, What
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.mpc.encrypted_histogram import aligned_sums
@@ -55,7 +55,7 @@ _STEPS: dict[What, int] = {"local": 1, "pool": 2}
 
 def _matrix(party: Party, what: What) -> np.ndarray:
     """Training rows of the candidates (``local``) or of what the party chooses from in the end (``pool``)."""
-    own = party.held(OwnFeatures)
+    own = formed(party)
     return np.asarray((own.values if what == "local" else party.held(Pool).values)[own.train])
 
 

@@ -28,7 +28,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.job import Job
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
-from fedsift.engineer.flafe.candidates import OwnFeatures, own_target
+from fedsift.engineer.flafe.candidates import OwnFeatures, formed, own_target
 from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, read_record
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
@@ -128,7 +128,7 @@ class Term:
 )
 def local_matrix(party: Party, *, holder: bool, task: Task, rows: int) -> dict[str, int]:
     """Columns and own features; the label holder adds a one and its standardised target."""
-    own = party.held(OwnFeatures)
+    own = formed(party)
     train = own.train
     formulas = list(dict.fromkeys([*own.formulas[: len(own.names)], *own.chosen]))
     columns = own.values[:, [own.formulas.index(text) for text in formulas]]

@@ -124,6 +124,8 @@ def _label_noise(
     party: Party, labels: Labels, plans: list[Plan], outputs: int, epsilon: float, delta: float, sums: str
 ) -> LabelNoise:
     """Of one model whose every step is counted; what looks at labels otherwise is refused here, too."""
+    if not plans:
+        raise OperationRefused(party.name, "begin_private_boosting", "there is no model to begin")
     plan = plans[0]
     depthwise = plan.settings.max_depth > 0 and not plan.settings.leaf_wise
     counted = depthwise and plan.rows == {"kind": "all"} and not plan.by_gradient and not plan.early_stopping_rounds

@@ -31,7 +31,7 @@ from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, countable_bins, searched
-from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, whole_weights
+from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, counted_weights
 from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
@@ -190,7 +190,7 @@ def encrypt_weighted_classes(
     party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
 ) -> SentLabels:
     """The weight of each row in the place of its class (``weighing.py``); every class is counted."""
-    labels, weights = party.labels(task=task), whole_weights(party)
+    labels, weights = party.labels(task=task), counted_weights(party)
     if weights is None:
         raise OperationRefused(party.name, "encrypt_weighted_classes", "the job's design names no weight")
     columns = weights[:, None] * (labels.codes[:, None] == np.arange(labels.n_classes))
@@ -260,7 +260,7 @@ def open_counts(
     scale = noise.holder_scale(len(party.columns) + told.tables) if noise else 0.0
     halves = open_halves(party, told, scale)
     codes, counts = _bins(party, settings, scale)
-    classes, weights = labels.n_classes, whole_weights(party)
+    classes, weights = labels.n_classes, counted_weights(party)
 
     def counted(place: int) -> np.ndarray:
         cells = codes[:, place].astype(np.int64) * classes + labels.codes

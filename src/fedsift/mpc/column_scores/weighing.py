@@ -24,18 +24,23 @@ from fedsift.errors import DataError, ParameterError
 
 STEPS = 1 << 12  # of the mean weight
 MOST = 20  # times the mean weight
-SHARED = 10  # rows of one weight, so that a sum tells of a group; and rows of other weights in each cell, so that a sum
-# is the sum of very many sets of them
+#: Rows of one weight, so that a sum tells of a group; and rows of other weights in each cell, so that a sum is that of
+#: very many sets of them.
+SHARED = 10
 ROW_BITS = (STEPS * MOST).bit_length()
 
 
 def whole_weights(party: Party) -> NDArray[np.int64] | None:
     """What each row counts, in steps; ``None`` where all count alike."""
     shares = _shares(party)
-    if shares is None:
-        return None
-    steps = np.asarray(np.maximum(np.rint(shares * STEPS), 1), dtype=np.int64)
-    check_weights(party, steps)
+    return None if shares is None else np.asarray(np.maximum(np.rint(shares * STEPS), 1), dtype=np.int64)
+
+
+def counted_weights(party: Party) -> NDArray[np.int64] | None:
+    """The same for sums over bins, in which no row may stand out."""
+    steps = whole_weights(party)
+    if steps is not None:
+        check_weights(party, steps)
     return steps
 
 

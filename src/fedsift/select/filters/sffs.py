@@ -6,6 +6,8 @@ The conversation is in ``mpc/column_scores/f_statistic.py``, which LESS-VFL's sc
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from fedsift.core.design import DRAWN, WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
-from fedsift.errors import ParameterError
+from fedsift.errors import ParameterError, ReplyError
 from fedsift.mpc.column_scores.coarse_f import COARSE, screened_by_bits
 from fedsift.mpc.column_scores.coarse_f import OPERATIONS as BITS
 from fedsift.mpc.column_scores.f_statistic import OPERATIONS, best_f, component_f
@@ -25,7 +27,7 @@ from fedsift.mpc.column_scores.noisy_f import OPERATIONS as NOISY
 from fedsift.mpc.column_scores.noisy_f import noisy_f
 from fedsift.mpc.column_scores.weighted_f import OPERATIONS as WEIGHING
 from fedsift.mpc.column_scores.weighted_f import weighted_f
-from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size, subset_bits
 from fedsift.select.opened import check_opener, note_privacy
 from fedsift.select.sureness import f_p_values, f_reaches, warn_below
 
@@ -59,7 +61,8 @@ class SFFS(Selector):
     paper = "Pan et al. (secure federated feature selection); baseline of FedSDG-FS and MUSE"
     leaks = (
         "coordinator: per-class sums of unnamed, standardised columns (with weights of their squares, too), with "
-        "epsilon label counts of their bins with noise; parties: which of their columns were kept"
+        "epsilon label counts of their bins with noise; parties: which of their columns were kept, with screen which "
+        "groups or columns go on"
     )
     operations = together(OPERATIONS, NOISY, SCREENING, BITS, WEIGHING)
     epsilon_parameters = ("epsilon",)
@@ -85,6 +88,15 @@ class SFFS(Selector):
 
     def _serves(self) -> tuple[str, ...]:
         return WEIGHTED if self.epsilon is None is self.screen else DRAWN
+
+    @classmethod
+    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+        """With ``screen`` parties hear which groups of their columns, or which of these, go on."""
+        screen, share = parameters.get("screen"), parameters.get("screen_share")
+        if screen is None or not isinstance(share, (int, float)):
+            return 0.0
+        parts = math.ceil(columns / screen) if isinstance(screen, int) else columns
+        return subset_bits(parts, math.ceil(share * parts))
 
     def _check(self, fed: Federation) -> None:
         check_size(self.n_features, self.threshold)
@@ -118,6 +130,8 @@ class SFFS(Selector):
         found = best_f(part, component_f(part, scheme=self.scheme))
         scores = {name: np.zeros(count) for name, count in fed.n_columns.items()}
         for name, values in found.items():
+            if len(values) != len(places[name]):
+                raise ReplyError(name, "columns_of_groups", "another number of columns goes on than it named")
             scores[name][places[name]] = values
         outcome = Outcome.best(scores, self.n_features, self.threshold)
         outcome.details |= {"screened": {name: len(mine) for name, mine in places.items()}}

@@ -164,6 +164,8 @@ def keep_weights(
     """The party's own bins with their weights; they stay at the site, for ``transform`` and for its own file."""
     _told(party, "keep_weights")
     counted, found = CountedBins.of(party), []
+    if len(columns) != len(weights) or any(given.ndim != 1 for given in weights):
+        raise OperationRefused(party.name, "keep_weights", "a list of weights for each column")
     for place, given in zip(columns, weights, strict=True):
         if not 0 <= place < len(party.columns) or not np.isfinite(given).all():
             raise DataError(f"party {party.name!r}: these are no weights of its columns")

@@ -223,12 +223,16 @@ class OpenLessVFL(Selector):
 
     def _columns(self, fed: Federation, run: SplitRun, components: dict[str, np.ndarray]) -> dict[str, Any]:
         each = {name: {"components": components[name]} for name in run.widths}
-        return fed.ask(
+        replies = fed.ask(
             select_columns, to=list(run.widths), each=each, model=run.model,
             price=None if self.lambda_columns == "auto" else float(self.lambda_columns),
             epochs=self._stage_length,
             rate=self.stage_rate, quantile=self._quantile,
         )  # fmt: skip
+        for name, reply in replies.items():
+            if len(reply["norms"]) != fed.n_columns[name]:
+                raise ReplyError(name, "select_columns", "a norm for each of its columns")
+        return replies
 
     @property
     def _stage_length(self) -> int:

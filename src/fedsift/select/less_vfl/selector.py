@@ -20,8 +20,10 @@ What pre-training on shares would cost and find, and why auto-encoders do not se
 
 from __future__ import annotations
 
+import math
 import warnings
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,6 +85,11 @@ class LessVFL(OpenLessVFL):
     operations: ClassVar[tuple[Operation, ...]] = together(
         OpenLessVFL.operations, SplitNN.operations, matching.OPERATIONS, screening.OPERATIONS
     )
+
+    @classmethod
+    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+        """Beside which columns are left: of the others which had passed the label's screen."""
+        return 0.0 if parameters.get("match") == 1 else columns * (math.log2(3) - 1)
 
     def __init__(
         self,

@@ -18,7 +18,8 @@ party. A party learns which of its columns were preselected and kept, in which o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import check_privacy
-from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, subset_bits
 from fedsift.select.muse import mutual_information, noisy_tables
 from fedsift.select.muse.contingency import BINNINGS, MAX_BINS
 from fedsift.select.muse.criteria import Search, Searching, find_criterion, in_step, steps
@@ -80,6 +81,14 @@ class Muse(Selector):
     operations = together(mutual_information.OPERATIONS, (correlate_ranks,), noisy_tables.OPERATIONS)
     cell_parameters = ("min_cell",)
     epsilon_parameters = ("epsilon",)
+
+    @classmethod
+    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+        """Which columns were preselected, as many as are kept, and in which order columns were kept."""
+        kept = parameters.get("n_features")
+        if parameters.get("preselect") is not True or not isinstance(kept, int):
+            return 0.0
+        return subset_bits(columns, kept) + math.lgamma(kept + 1) / math.log(2)
 
     def __init__(
         self,
@@ -150,7 +159,7 @@ class Muse(Selector):
         return self._outcome(fed, pool, found, relevance, self.preselect)
 
     def _noisy(self, fed: Federation) -> Outcome:
-        """The same search over tables with noise, without preselection; not all columns go on (``spending.py``)."""
+        """The same search over tables with noise, without preselection."""
         tables = NoisyTables(fed, parameters=self.get_params(deep=False))
         counted = tables.with_label()
         relevance = {name: np.array([each.information() for each in counted[name]]) for name in fed.parties}
@@ -158,17 +167,16 @@ class Muse(Selector):
         label_entropy = float(np.concatenate([each[:, 1] for each in both.values()]).mean())
         pool = Pool(fed, tables, {name: np.arange(count) for name, count in fed.n_columns.items()})
         entropies = {name: each[:, 0] for name, each in both.items()}
-        found = self._chosen(pool, relevance, entropies, label_entropy, tables.spending.go_on)
+        found = self._chosen(pool, relevance, entropies, label_entropy)
         note_privacy(fed, self.epsilon, self.delta)
         return self._outcome(fed, pool, found, relevance, False)
 
     def _chosen(
-        self, pool: Pool, relevance: dict[str, np.ndarray], entropies: dict[str, np.ndarray], label_entropy: float,
-        go_on: Callable[[int], int] | None = None,
-    ) -> Search:  # fmt: skip
+        self, pool: Pool, relevance: dict[str, np.ndarray], entropies: dict[str, np.ndarray], label_entropy: float
+    ) -> Search:
         """The greedy search over the candidates of all parties."""
         pool.wanted = min(self.n_features, len(pool.column))
-        search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy, go_on)
+        search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy)
         return in_step({"": search}, lambda wanted: {"": pool.information_with(*wanted[""])})[""]
 
     def _relevance(self, fed: Federation, matching: BinMatching) -> dict[str, np.ndarray]:
@@ -185,14 +193,8 @@ class Muse(Selector):
             raise ReplyError(active, "own_information", f"expected {len(own)} values")
         return {name: found[name] for name in fed.parties}
 
-    def _search(
-        self, relevance: np.ndarray, entropy: np.ndarray, label_entropy: float,
-        go_on: Callable[[int], int] | None = None,
-    ) -> Searching:  # fmt: skip
-        return steps(
-            self.n_features, self.criterion, relevance, entropy, label_entropy,
-            beta=self.beta, lam=self.lam, go_on=go_on,
-        )  # fmt: skip
+    def _search(self, relevance: np.ndarray, entropy: np.ndarray, label_entropy: float) -> Searching:
+        return steps(self.n_features, self.criterion, relevance, entropy, label_entropy, beta=self.beta, lam=self.lam)
 
     def _candidates(
         self, fed: Federation, relevance: dict[str, Any], entropies: dict[str, Any], label_entropy: float

@@ -168,12 +168,14 @@ class PsoEvffs(Selector):
     def _select(self, fed: Federation) -> Outcome:
         bounds = Bounds.of(self.max_trees, self.max_depth)
         swarm, importance = self._resume(fed)
+        generator = np.random.default_rng(self.random_state)
         if swarm is None:
-            generator = np.random.default_rng(self.random_state)
             importance = self._importance(fed, bounds, generator)
-            kept = np.flatnonzero(importance > 0)
-            swarm = first_swarm(self.popsize, bounds, importance[kept], self.init, self.alpha, generator)
         kept = np.flatnonzero(importance > 0)
+        if not len(kept):
+            raise DataError("no tree of the first models cuts any column: there is nothing that a swarm could search")
+        if swarm is None:
+            swarm = first_swarm(self.popsize, bounds, importance[kept], self.init, self.alpha, generator)
         while swarm.iteration < self.iterations and not self._stalled(swarm):
             fed.progress(swarm.iteration, self.iterations, "iteration of the swarm", at_most=True)
             if swarm.iteration:

@@ -190,6 +190,8 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
 def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> dict[str, SealedBox]:
     """The next level, or at the last one the leaves."""
     state, walk = party.held(Shares), party.held(_Walk)
+    if walk.going.shape != walk.bits.shape:
+        raise OperationRefused(party.name, "walk_rows", "the cuts of this level have not been told")
     if state.number == 0:
         for name in party.held(Pairs).peers:
             walk.going = walk.going ^ heard_cuts(party, name, boxes, state.step, walk.going.shape)

@@ -193,7 +193,7 @@ def divide_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.nda
     under masks."""
     state = party.held(Shares)
     now, scales = state.growing(party)
-    if now.going is None or now.rows is None:
+    if now.going is None or now.rows is None or (now.last and not state.models[-1].leaves):
         raise OperationRefused(party.name, "divide_rows", "nobody has cut the nodes of this level")
     if state.number == 0:
         for name in party.held(Pairs).peers:

@@ -79,6 +79,7 @@ class HiddenGradients:
     peers: dict[str, Peer]
     order: RowOrder
     step: int = 0
+    summed: int = -1  # the last step whose sums were told: they have one mask
     trees: list[Tree] = field(default_factory=list)
     level: int = 0
     places: list[list[Node | None]] = field(default_factory=list)
@@ -253,6 +254,9 @@ def own_half_sums(party: Party, *, corrections: dict[str, Corrections]) -> dict[
     level, places = state.now()
     every = {name: [peer.tree_cuts[place] for place in places] for name, peer in state.peers.items()}
     check_corrections(corrections, level, every, party)
+    if state.summed == state.step:
+        raise OperationRefused(party.name, "own_half_sums", "the sums of this level were told before")
+    state.summed = state.step
     if boosting.noise is not None:
         boosting.noise.use_level()
     noises = {place: node_noises(party, state, boosting, place) for place in places}

@@ -298,6 +298,9 @@ def check_corrections(
 
 def read_options(cuts: CutFields, party: Party) -> list[tuple[int, list[Numbers]]]:
     """Node and options of each cut, at its owner."""
+    flat = all(each.ndim == 1 for each in (cuts["nodes"], cuts["options"], cuts["sizes"], cuts["places"]))
+    if not flat or (cuts["options"] < 0).any():
+        raise OperationRefused(party.name, "take_cuts", "its lists are no lists of numbers from 0 on")
     fits = len(cuts["nodes"]) == len(cuts["options"]) and cuts["options"].sum() == len(cuts["sizes"])
     if not fits or cuts["sizes"].sum() != len(cuts["places"]) or not (cuts["sizes"] > 0).all():
         raise OperationRefused(party.name, "take_cuts", "its lists of nodes, options and places do not fit each other")
