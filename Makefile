@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo notebooks test test-flare test-mlflow fuzz coverage matrix bounds lint pages docs clean
+.PHONY: demo notebooks test test-flare test-mlflow fuzz coverage matrix arm64 bounds lint pages docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,7 @@ pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/render_results.py
 	$(BIN)/python benchmarks/choosing.py --render
 	$(BIN)/python benchmarks/cost_table.py
+	$(BIN)/python benchmarks/page_tables.py
 
 # The notebooks of examples/notebooks, run: pages in docs/notebooks, .ipynb files in build/notebooks (two minutes).
 notebooks: $(VENV)/.dev
@@ -73,6 +74,12 @@ coverage: $(VENV)/.dev
 # A wheel, built and tried away from the source tree, on every Python from 3.10 to 3.13 that is found; names the absent.
 matrix:
 	$(PYTHON) tools/matrix.py
+
+# A wheel for arm64, cross-compiled (Debian: gcc-aarch64-linux-gnu). tests/test_arm64.py runs its kernel under qemu-user.
+arm64: $(VENV)/.dev
+	CC=aarch64-linux-gnu-gcc LDSHARED="aarch64-linux-gnu-gcc -shared" _PYTHON_HOST_PLATFORM=linux-aarch64 \
+	SETUPTOOLS_EXT_SUFFIX=.cpython-$$($(BIN)/python -c "import sys; print(*sys.version_info[:2], sep='')")-aarch64-linux-gnu.so \
+	$(BIN)/python -m pip wheel --no-deps -w dist .
 
 # The lowest version of every dependency, on the oldest Python that is found: a wheel, and the commands of the first page.
 bounds:

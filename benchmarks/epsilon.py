@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -156,23 +155,16 @@ class MuseTwin:
 
     def __init__(self, data: Data, n_features: int, epsilon: float):
         self.data, self.rows = data, len(data.X)
-        self.spending = muse_tables.Spending(rho_of(epsilon, DELTA), BINS, n_features, data.columns())
+        self.spending = muse_tables.Spending(rho_of(epsilon, DELTA), BINS, n_features)
         self.names: list[str] = []
         self.homes: list[str] = []
-        self.bins: dict[bool, list[tuple[np.ndarray, int]]] = {True: [], False: []}  # with the label, with others
+        self.bins: list[tuple[np.ndarray, int]] = []
         for name, party in data.sides.items():
             self.names += party.columns
             self.homes += [name] * len(party.columns)
-            for step, codes in zip((True, False), self._bins(party)):
-                self.bins[step] += [(codes[0][:, i], count) for i, count in enumerate(codes[1])]
-
-    def _bins(self, party: Party) -> list[tuple[np.ndarray, list[int]]]:
-        spending = self.spending
-        found = searched(party, BINS, muse_tables.EDGES_SHARE * spending.rho)
-        least = spending.noise(0).min_rows(spending.noise(0).party_scale(len(party.columns)), 1)
-        few, later = spending.joint_bins(self.rows), spending.joint_scale()
-        most = max(1, math.ceil(muse_tables.BIN * later))
-        return [coded(found, self.rows, BINS, least), coded(found, self.rows, few, most, most=few)]
+            found = searched(party, BINS, muse_tables.EDGES_SHARE * self.spending.rho)
+            codes, counts = coded(found, self.rows, BINS, self.spending.bin_rows(data.columns()))
+            self.bins += [(codes[:, i], count) for i, count in enumerate(counts)]
 
     def _tables(self, step: int, home: str, chosen: tuple[np.ndarray, int], others: list[int]) -> list[Any]:
         """Of one column (or the label) of ``home`` with others, each with the noise of its two sides."""
@@ -180,7 +172,7 @@ class MuseTwin:
         mine = noise.holder_scale(len(others))
         for i in others:
             theirs = 0.0 if self.homes[i] == home else noise.party_scale(sum(self.homes[j] != home for j in others))
-            codes, count = self.bins[step == 0][i]
+            codes, count = self.bins[i]
             flat = np.bincount(codes * chosen[1] + chosen[0], minlength=count * chosen[1]).reshape(count, chosen[1])
             added = drawn(flat.shape, mine) + (drawn(flat.shape, theirs) if theirs else 0)
             found.append(muse_tables.Counted((flat + added).astype(float), mine**2 + theirs**2, self.rows))
@@ -193,12 +185,12 @@ class MuseTwin:
         entropies = np.array([each.entropies() for each in label])
         wanted = self.spending.n_features
         tells = entropies[:, 0], float(entropies[:, 1].mean())
-        search = steps(wanted, "mrmr", relevance, *tells, beta=0.8, lam=0.5, go_on=self.spending.go_on)
+        search = steps(wanted, "mrmr", relevance, *tells, beta=0.8, lam=0.5)
         step = itertools.count(1)
 
         def shared(asked: dict[str, tuple[int, np.ndarray]]) -> dict[str, np.ndarray]:
             best, others = asked[""]
-            tables = self._tables(next(step), self.homes[best], self.bins[False][best], others.tolist())
+            tables = self._tables(next(step), self.homes[best], self.bins[best], others.tolist())
             return {"": np.array([max(0.0, each.information()) for each in tables])}
 
         return [self.names[i] for i in in_step({"": search}, shared)[""].order]

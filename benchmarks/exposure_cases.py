@@ -125,6 +125,9 @@ CASES: dict[str, Case] = {
     # false discoveries
     "knockoffs": Case(selector("knockoffs", copies=1, squares=False)),  # copies are drawn by the coordinator alone
     "knockoffs, open_tables": Case(selector("knockoffs", copies=1, squares=False, open_tables=True), FEW),
+    "knockoffs, horizontal": Case(
+        selector("knockoffs", copies=1, squares=False), (*FEW, "madelon"), partition="horizontal"
+    ),
     "boruta": Case(selector("boruta", **SHADOWED)),
     "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),

@@ -95,6 +95,7 @@ def test_what_was_measured_adds_nothing_to_guess_and_baseline(pages, number):
         assert [row for row in history if row["attack"] == NOTHING_IS_SENT[number] and row["note"].startswith("gone")]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few rounds show the same messages
 @pytest.mark.skipif(not DATA, reason="FEDSIFT_DATA names no folder")
 @pytest.mark.parametrize(
     ("number", "case", "name"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import slow_bins
 from sklearn.metrics import roc_auc_score
@@ -154,6 +156,38 @@ def test_monotone_transforms_leave_scores_unchanged(name, monkeypatch):
     np.testing.assert_allclose(first, second, rtol=1e-9)
 
 
+@st.composite
+def labelled(draw):
+    """A column of any shape, and classes that hang on it a little."""
+    values = draw(columns().filter(lambda found: len(found) >= 12))
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    y = (values + np.abs(values).max() * rng.normal(size=len(values)) > 0).astype(int)
+    y[:2] = 0, 1
+    return values, y
+
+
+def score_of(name: str, values: np.ndarray, y: np.ndarray) -> float:
+    """Of the other party's only column."""
+    X = pd.DataFrame({"own": np.arange(len(y)) % 3, "x": values})
+    selector = SELECTORS[name]()
+    if name == "gain of trees":
+        selector.set_params(n_estimators=2, max_depth=2)
+    scores = selector.fit(fs.Federation.split(X, y, parties=2)).scores_
+    return float(scores.loc[scores["feature"] == "x", "score"].iloc[0])
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+@settings(max_examples=20, deadline=None)
+@given(labelled(), st.sampled_from(sorted(TRANSFORMS)))
+def test_no_monotone_transform_of_any_column_changes_its_score(name, table, how):
+    values, y = table
+    trees = name == "gain of trees"
+    assume(not (trees and "negated" in how))  # the next test
+    with mock.patch.object(blur, "WIDTH", 0.0):
+        before, after = score_of(name, values, y), score_of(name, TRANSFORMS[how](values), y)
+    assert after == pytest.approx(before, rel=1e-9, abs=1e-9)
+
+
 def test_a_negated_column_gives_the_same_trees_on_the_training_rows():
     """Without groups of a least size, which are joined from the left; a row between two bins may go either way."""
     X, y = zero_heavy(400)
@@ -163,6 +197,23 @@ def test_a_negated_column_gives_the_same_trees_on_the_training_rows():
     first, second = (
         fs.SecureBoostClassifier(**settings).fit(fed).predict_proba(fed)
         for fed in (fs.Federation.split(table, y, parties=2) for table in (X, turned))
+    )
+    np.testing.assert_allclose(first, second, atol=1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(labelled(), st.sampled_from(["negated", "scaled down and negated"]))
+def test_no_negated_column_changes_the_trees_on_the_training_rows(table, how):
+    values, y = table
+    settings = {"n_estimators": 2, "max_depth": 2, "min_cell": 1, "min_leaf": 1, "first_tree_local": False}
+    own = np.zeros(len(y))
+    own[0] = 1.0
+    first, second = (
+        fs.SecureBoostClassifier(**settings, sum_noise=0).fit(fed).predict_proba(fed)
+        for fed in (
+            fs.Federation.split(pd.DataFrame({"own": own, "x": each}), y, parties=2)
+            for each in (values, TRANSFORMS[how](values))
+        )
     )
     np.testing.assert_allclose(first, second, atol=1e-6)
 

@@ -25,7 +25,6 @@ from fedsift.mpc.column_scores.noise import rho_of
 from fedsift.mpc.pairs import meet_all
 from fedsift.select.muse import noisy_tables
 from fedsift.select.muse.counted import Counted
-from fedsift.select.muse.criteria import in_step, steps
 from fedsift.select.muse.noisy_tables import NoisyTables, encrypt_bins, masked_tables, open_tables
 from fedsift.select.muse.spending import EDGES_SHARE, Spending
 
@@ -69,7 +68,7 @@ def test_a_run_spends_what_it_was_given_at_every_party(monkeypatch):
     tables: dict[str, int] = {}
     X, y = related(400)
     fed = fs.Federation.split(X, y, parties=["bank", "shop"])
-    spending = Spending.of(fs.Muse(**parts()).get_params(), 6)
+    spending = Spending.of(fs.Muse(**parts()).get_params())
     asked = fs.Federation.ask
 
     def ask(self, marked, **given):
@@ -105,7 +104,7 @@ def test_noise_is_drawn_at_the_scales_that_are_counted(monkeypatch):
     monkeypatch.setattr(noise, "whole_gaussian_noise", spy)
     monkeypatch.setattr("fedsift.mpc.two_halves.whole_gaussian_noise", spy)
     fs.Muse(**parts(n_features=1)).fit(fed)
-    first = Spending.of(parts(delta=1e-6), 6).noise(0)
+    first = Spending.of(parts(delta=1e-6)).noise(0)
     drawn = sorted(scale for _, scale in scales)
     assert drawn == pytest.approx(
         [first.party_scale(3)] + [first.holder_scale(6)] * 4
@@ -119,7 +118,7 @@ def released(left: np.ndarray, right: np.ndarray, draws: int, rho: float) -> np.
     """One joint table of two columns of two parties, as the coordinator opens it."""
     exact = np.bincount(left * 4 + right, minlength=16)
     values = np.tile(exact, (draws, 1)).astype(float)
-    made = Spending(rho, 4, 2, 2).noise(1)
+    made = Spending(rho, 4, 2).noise(1)
     return values + noise.drawn(values.shape, made.party_scale(1)) + noise.drawn(values.shape, made.holder_scale(1))
 
 
@@ -132,10 +131,9 @@ def test_the_loss_of_a_joint_table_measured_from_below(times):
     assert (loss_from_below(first, second) <= 1.0) == (times == 1)
 
 
-@given(st.integers(1, 60), st.integers(1, 400))
-def test_all_steps_and_the_edges_cost_what_there_is(n_features, columns):
-    """Whatever the coordinator says that the number of columns is."""
-    spending = Spending(1.0, 10, n_features, columns)
+@given(st.integers(1, 60))
+def test_all_steps_and_the_edges_cost_what_there_is(n_features):
+    spending = Spending(1.0, 10, n_features)
     shares = [spending.noise(step).share for step in range(n_features)]
     assert min(shares) > 0
     assert sum(shares) + EDGES_SHARE <= 1 + 1e-9
@@ -143,10 +141,9 @@ def test_all_steps_and_the_edges_cost_what_there_is(n_features, columns):
 
 def whole_run(codes: np.ndarray, draws: int, rho: float) -> np.ndarray:
     """All tables that a party of four columns takes part in, of three choices: a step's noise is for its tables."""
-    spending, columns = Spending(rho, 3, 3, 4), [4, 3, 2]
+    spending = Spending(rho, 3, 3)
     label, found = np.arange(len(codes)) % 3, []
-    for step, count in enumerate(columns):
-        assert step == 0 or count == spending.go_on(step)
+    for step, count in enumerate((4, 3, 2)):
         for i in range(count):
             exact = np.bincount(codes[:, i] * 3 + label, minlength=9)
             tables = np.tile(exact, (draws, 1)).astype(float)
@@ -162,38 +159,6 @@ def test_the_loss_of_a_whole_run_measured_from_below(times):
     rho = times * rho_of(1.0, 1e-6)
     first, second = (whole_run(each, 1_000, rho) for each in (codes, moved))
     assert (loss_from_below(first, second) <= 1.0) == (times == 1)
-
-
-def test_from_the_second_choice_on_the_best_go_on_and_the_others_are_asked_nothing(monkeypatch):
-    asked = []
-    step_of = NoisyTables._step_of
-
-    def counted(self, home, column, columns):
-        asked.append(sum(map(len, columns.values())))
-        return step_of(self, home, column, columns)
-
-    monkeypatch.setattr(NoisyTables, "_step_of", counted)
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 400)
-    X = pd.DataFrame(rng.normal(size=(400, 12)) + np.linspace(0, 1, 12) * y[:, None]).add_prefix("c")
-    selector = fitted(fs.Federation.split(X, y, parties=2), n_features=5)
-    assert asked == [12, 11, 9, 6, 3]
-    assert np.isfinite(selector.information_).to_numpy().sum() == sum(asked)
-
-
-def test_a_column_that_repeats_the_first_choice_alone_stays_in_the_race():
-    """Its redundancy weighs less the more are chosen: judged by the score of the moment it was out before its turn."""
-    relevance = np.array([1.0, 0.5, 0.45, 0.2, 0.19, 0.18, 0.17])
-    shared = np.zeros((7, 7))
-    shared[0, 2] = shared[2, 0] = 0.6  # of the moment -0.15, behind all others; 0.25 at the last choice
-    kept = {1: 6, 2: 3, 3: 2}
-    searches = {
-        name: steps(4, "mrmr", relevance, np.ones(7), 1.0, beta=0.8, lam=0.5, go_on=go_on)
-        for name, go_on in (("all", None), ("race", kept.__getitem__))
-    }
-    found = in_step(searches, lambda wanted: {name: shared[best, others] for name, (best, others) in wanted.items()})
-    assert found["all"].order == found["race"].order == [0, 1, 3, 2]
-    assert found["race"].asked.sum(axis=1).tolist() == [6, 3, 2, 0]
 
 
 def test_a_column_that_repeats_nothing_is_still_in_the_race():
@@ -248,12 +213,12 @@ def test_tables_without_noise_are_those_of_the_bins(monkeypatch, classes):
     label = kept["bank"].label.codes
     for name in ("bank", "shop"):
         for column, table in enumerate(found[name]):
-            codes = kept[name].with_label[0][:, column]
+            codes = kept[name].codes[:, column]
             assert np.array_equal(table.cells, pd.crosstab(codes, label).to_numpy())
-    own = kept["shop"].joint[0][:, 0]
+    own = kept["shop"].codes[:, 0]
     for name, columns in (("bank", [0, 2]), ("shop", [1])):
         for column, table in zip(columns, chosen[name]):
-            assert np.array_equal(table.cells, pd.crosstab(kept[name].joint[0][:, column], own).to_numpy())
+            assert np.array_equal(table.cells, pd.crosstab(kept[name].codes[:, column], own).to_numpy())
 
 
 def test_information_without_noise_is_mutual_information_less_its_bias():

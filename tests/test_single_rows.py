@@ -30,6 +30,7 @@ from fedsift.models.vertical_logistic import keep_weights, open_columns, part_sc
 from fedsift.mpc.dealer import Dealer
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.psi import align
+from fedsift.site.journal_facts import JournalFacts
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 
@@ -134,6 +135,8 @@ def test_what_was_predicted_stands_in_the_journal_and_cuts_no_table(logistic):
     assert [(line.rows, line.readers) for line in opened] == [(1, "bank"), (3, "bank")]
     assert len(logistic.lines("alignment")) == 1, "few ids are no list of guesses: they count by the id"
     np.testing.assert_array_equal(rules.journal.atoms.codes, before)
+    facts = JournalFacts.of(rules.journal, "shop", Policy())
+    assert (facts.predicted_alone, facts.few_rows_a_day) == (4, 100)
     bank = fs.GiniFilter(n_features=1)
     assert bank.fit(align(_whole(logistic))).selection_ is not None, "other work goes on as before"
 
@@ -153,6 +156,30 @@ def test_a_person_that_the_partner_does_not_know_is_named_by_nobody(logistic):
     new = rows_of([7]).assign(id="somebody else")
     with pytest.raises(AlignmentError, match="only 0 ids"):
         logistic.aligned(new)
+
+
+def test_three_organisations_predict_one_row_and_each_partner_counts_it(tmp_path):
+    bank, shop = frames()
+    tables = {
+        "bank": Table.read(bank, id="id", label="outcome", name="bank"),
+        "shop": Table.read(shop[["id", "spent"]], id="id", name="shop"),
+        "lab": Table.read(shop[["id", "visits"]], id="id", name="lab"),
+    }
+    sites = {name: PolicySite(name, table, Policy()) for name, table in tables.items()}
+    introduce(sites)
+    model = fs.VerticalLogisticRegression().fit(align(Federation(InProcess(sites), list(sites), active="bank")))
+    for site in sites.values():
+        site.models.folder = tmp_path
+    model.save(tmp_path)
+    new = Table.read(bank.iloc[[7]].drop(columns="outcome"), id="id", name="bank")
+    sites["bank"] = PolicySite("bank", new, Policy(), identity=sites["bank"].identity)
+    sites["bank"].models.folder = tmp_path
+    one = align(Federation(InProcess(sites), list(sites), active="bank").for_predictions(), min_overlap=1)
+    type(model).load(tmp_path, one).predict_by_id(one, to="label holder")
+    assert next(tmp_path.glob("bank.*.predictions.csv")).read_text().splitlines()[1].startswith("c7,")
+    for partner in ("shop", "lab"):
+        lines = sites[partner].journal.journal.lines("rows = 1 OR operation = 'alignment of few ids'")
+        assert [line.operation for line in lines][:2] == ["alignment of few ids", "model.open_scores"]
 
 
 # --- what is counted -------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
 from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.select.filters.sffs import SFFS
+from fedsift.select.knockoffs import Knockoffs
 from leaky import (
     boosting,
     coordinator,
@@ -247,6 +248,9 @@ MAKERS: dict[str, Callable[[], Recording]] = {
         aside={"w": np.where(np.arange(400) == 7, 2.9, 1.0)},
     ),
     "descent": split(lambda: wide(60, 160), VerticalAdditive(bins=None, max_iter=1), fresh=wide(400, 160, seed=1)),
+    "pooled products": split(
+        lambda: wide(60, 60), Knockoffs(squares=False), partition="horizontal", fresh=wide(400, 60, seed=1)
+    ),
     "groups that go on": split(lambda: wide(40, 480, strength=0.0), samples.half_of_the_groups_go_on()),
     "horizontal": split(
         lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
@@ -328,6 +332,7 @@ TWINS = {
     "weighted_counts_place_a_row": Twin("weighted counts", "coordinator"),
     "gradients_tell_members": Twin("descent", "coordinator"),
     "gradients_tell_labels": Twin("descent", "coordinator"),
+    "products_tell_members": Twin("pooled products", "coordinator"),
     "groups_give_labels": Twin("groups that go on", "shop"),
     "weights_give_labels": Twin("evidence", "shop"),
     "fold_counts_give_labels": Twin("many sets", "coordinator"),

@@ -67,3 +67,8 @@ def _show(facts: JournalFacts, file: Path) -> None:
     console.show(
         f"noise: epsilon {facts.epsilon:.2f} so far at delta {DELTA:g}; total_epsilon = {facts.total_epsilon:g}"
     )
+    if facts.predicted_alone:
+        console.show(
+            f"rows predicted alone or among few within a day: {facts.predicted_alone}; "
+            f"few_rows_a_day = {facts.few_rows_a_day}"
+        )

@@ -47,6 +47,7 @@ class PartyCommands(LateCommands):
     table = {
         "init": Late("party", "Look at your table and write party.toml: data and rules."),
         "check": Late("party", "Show what a job would disclose, and what your rules say."),
+        "convert": Late("convert", "Write a large table as Parquet, once."),
         "fingerprint": Late("secrets", "Show your site's line for the [peers] of others."),
         "secrets": Late("secrets", "Look after this site's secrets: a copy, new ones."),
         "journal": Late("journal", "Show what this site has let out, and to whom."),

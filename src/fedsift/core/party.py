@@ -67,6 +67,7 @@ class Site:
         self.models = ModelStore(name)
         self.pad_rows = 1  # how many rows there are is told as a multiple of this
         self.workers: int | None = None  # threads at most
+        self.engine: str | None = None  # the address of a Dask cluster of its own
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[object, object]]] = {}
         self._lock = threading.Lock()
@@ -96,7 +97,7 @@ class Site:
             name = request.operation
             marked = find_operation(name, self.name)
             marked.check_arguments(request.arguments, self.name)
-            with self._lock, limited(self.workers):  # one at a time: state is not shared between threads
+            with self._lock, limited(self.workers, self.engine):  # one at a time: state is not shared between threads
                 return self._answer(marked, request, came)
         except FedsiftError as error:
             told = self._told(error, getattr(error, "what", str(error)))

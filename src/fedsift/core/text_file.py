@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import polars as pl
 
@@ -41,6 +41,7 @@ class TextFile:
     where: str
     blank: tuple[int, ...] = ()  # lines without anything, and one that names the separator: they are no rows
     guessed: bool = False  # whether other encodings would have done as well
+    before: int = 0  # lines of the file between the header and the first record, where this is a piece of one
 
     @classmethod
     def open(cls, path: Path, where: str, form: FileForm) -> TextFile:
@@ -49,7 +50,11 @@ class TextFile:
             raw = gzip.decompress(raw) if path.suffix.lower() == ".gz" else raw
         except (OSError, EOFError) as error:
             raise DataError(f"{where}: the file cannot be read ({type(error).__name__}); is it complete?") from None
-        data, encoding = _decoded(raw, where, form.encoding)
+        return cls.of(*_decoded(raw, where, form.encoding), path, where, form)
+
+    @classmethod
+    def of(cls, data: bytes, encoding: str, path: Path, where: str, form: FileForm) -> TextFile:
+        """Of the text, in UTF-8."""
         if b"\n" not in data:
             data = data.replace(b"\r", b"\n")  # the line ends of old Macs
         data = data.rstrip(b"\r\n")
@@ -100,11 +105,47 @@ class TextFile:
         """A line's number in the file as it was, blank lines among it."""
         for blank in self.blank:
             line += blank <= line
-        return line
+        return line + (self.before if line > 1 else 0)
+
+    def as_text(self, missing: list[str]) -> pl.DataFrame:
+        """All columns, all values as they are written."""
+        columns = list(range(len(next(self.records()))))
+        options = {"separator": self.separator, "null_values": missing, "raise_if_empty": False, "columns": columns}
+        return _frame(self, options, as_text=True)
 
     @property
     def told(self) -> str:
         return f"{self.encoding}, {_NAMES[self.separator]} between values"
+
+
+def pieces(path: Path, where: str, form: FileForm, size: int) -> Iterator[TextFile]:
+    """A file in pieces of whole records, about ``size`` bytes each; each begins with the header."""
+    encoding, first, header, done = form.encoding or _encoding_of(path, size), None, b"", 0
+    with _opened(path, encoding, where) as file:
+        try:
+            for block in _blocks((line.encode() for line in file), size):
+                lines = block.count(b"\n")
+                if first is None:
+                    first = TextFile.of(block, encoding, path, where, form)
+                    reader = first.records()
+                    next(reader)
+                    header = b"\n".join(first.data.split(b"\n")[: reader.line_num])
+                    yield first
+                else:
+                    body = block.removesuffix(b"\n").removesuffix(b"\r")
+                    data = header + b"\n" + body
+                    blank: tuple[int, ...] = ()
+                    if first.separator.encode() in header:
+                        data, blank = _without_blank_lines(data)
+                    before = done - header.count(b"\n") - 1
+                    yield TextFile(data, encoding, first.separator, where, blank, first.guessed, before)
+                done += lines
+        except (OSError, EOFError) as error:
+            raise DataError(f"{where}: the file cannot be read ({type(error).__name__}); is it complete?") from None
+        except UnicodeDecodeError:
+            raise DataError(f"{where}: it is not {encoding} text from about line {done + 1} on") from None
+    if first is None:
+        raise DataError(f"{where}: the file is empty; it needs a line with column names and one line a row")
 
 
 def load_text(path: Path, where: str, wanted: Wanted) -> Loaded:
@@ -170,6 +211,43 @@ def _decoded(raw: bytes, where: str, encoding: str | None) -> tuple[bytes, str]:
         line = raw.count(b"\n", 0, error.start) + 1
         raise DataError(f"{where}: line {line} is not {encoding} text; say encoding = ... in the job file") from None
     return text.removeprefix("\ufeff").encode(), encoding
+
+
+def _opened(path: Path, encoding: str, where: str) -> TextIO:
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    try:
+        return cast(TextIO, opened(path, "rt", encoding=encoding, newline=""))
+    except LookupError:
+        raise ParameterError(f"{where}: there is no encoding {encoding!r}; try utf-8, cp1252 or utf-16") from None
+
+
+def _encoding_of(path: Path, size: int) -> str:
+    """As ``_encoding`` says, of a file that is not held: by its first bytes, and by whether all of it can be read."""
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        start = file.read(2_000)
+    found = _encoding(start[: start.rfind(b"\n") + 1] or start)
+    if found not in ("utf-8", "cp1252", "latin-1"):
+        return found
+    for encoding in ("utf-8", "cp1252"):
+        with contextlib.suppress(UnicodeDecodeError), _opened(path, encoding, path.name) as text:
+            while text.read(size):
+                pass
+            return encoding
+    return "latin-1"
+
+
+def _blocks(lines: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Whole records of so many bytes or a few more: a record ends at a line's end outside quotation marks."""
+    held: list[bytes] = []
+    length = quotes = 0
+    for line in lines:
+        held.append(line)
+        length, quotes = length + len(line), quotes + line.count(b'"')
+        if length >= size and quotes % 2 == 0:
+            yield b"".join(held)
+            held, length = [], 0
+    if held:
+        yield b"".join(held)
 
 
 def _encoding(raw: bytes) -> str:

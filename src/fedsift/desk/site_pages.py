@@ -292,6 +292,8 @@ class SitePages:
                 ("smallest group of rows told apart", f"{smallest}; min_rows = {told.min_rows}"),
                 ("bits a row", f"at most {told.most_bits_a_row:.4f} so far; max_bits = {told.max_bits}"),
                 ("noise", f"epsilon {told.epsilon:.2f} so far; total_epsilon = {told.total_epsilon:g}"),
+                ("rows predicted alone or among few", f"{told.predicted_alone} within a day; "
+                                                      f"few_rows_a_day = {told.few_rows_a_day}"),
             ])),
             part(f"{len(told.lines):,} lines",
                  table(heads, rows, numeric=(4, 5, 6, 7), stack=True) if rows else

@@ -132,7 +132,9 @@ class ModelCard:
             f"- trained as {_set_to(self.kind, self.parameters)}",
             f"- fedsift {made['fedsift']}, Python {made['python']}, numpy {made['numpy']}", "",
             "## How good", f"{figures or 'not measured'} ({self.metrics_of}).", "",
-            "## Who can read what in the end", *_readers(self.exposure.read), "",
+            "## Who can read what in the end", *_readers(self.exposure.read),
+            f"- when it predicts, {self.label_holder}, of the others (one person): the score of each row that it asks "
+            "about; they count how often, and how many rows a day are asked alone", "",
             "## What was inferred by attacks", f"Selection by {self.method}: {self.exposure.measured} as "
             "docs/exposure.md has it. fedsift audit JOB.toml attacks a rehearsal of this very job and model.", "",
             "## What was sent", f"{self.messages:,} messages, {self.bytes:,} bytes. Nothing was pooled.",

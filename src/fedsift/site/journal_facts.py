@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fedsift.crypto.dp import rho_to_epsilon
-from fedsift.site.journal import Journal, Line
-from fedsift.site.journal_rules import ANSWER, DELTA, REFUSAL, VOID
+from fedsift.site.journal import Journal, Line, a_day_ago
+from fedsift.site.journal_rules import ANSWER, DELTA, REFUSAL, ROW_BY_ROW, VOID
 from fedsift.site.policy import Policy
 
 DECISION = "decision"  # the form of a line that says what people decided: nothing was let out by it
@@ -17,7 +17,8 @@ DECISION = "decision"  # the form of a line that says what people decided: nothi
 
 @dataclass(frozen=True)
 class JournalFacts:
-    """``most_bits_a_row`` beside ``max_bits``, ``epsilon`` beside ``total_epsilon``: the second is the limit."""
+    """``most_bits_a_row`` beside ``max_bits``, ``epsilon`` beside ``total_epsilon``, ``predicted_alone`` beside
+    ``few_rows_a_day``: the second is the limit."""
 
     party: str
     known_rows: int
@@ -29,6 +30,8 @@ class JournalFacts:
     rho: float
     epsilon: float
     total_epsilon: float
+    predicted_alone: int  # rows within a day, or with fewer others than min_rows
+    few_rows_a_day: int
     lines: list[Line]
 
     @classmethod
@@ -46,6 +49,12 @@ class JournalFacts:
             rho=rho,
             epsilon=rho_to_epsilon(rho, DELTA) if rho > 0 else 0.0,
             total_epsilon=policy.total_epsilon,
+            predicted_alone=sum(
+                line.rows
+                for line in lines
+                if line.form == ROW_BY_ROW and line.rows < policy.min_rows and line.at >= a_day_ago()
+            ),
+            few_rows_a_day=policy.few_rows_a_day,
             lines=lines,
         )
 

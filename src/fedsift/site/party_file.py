@@ -147,6 +147,7 @@ def party_text(name: str, file: str, seen: Look, categorical: Sequence[str]) -> 
         else '# label = "..."  # if the label is here',
         '# person = "..."  # whose row it is, where one may have several: the rules below then count persons',
         "# workers = 4  # how many threads this party computes on at most; all cores by default",
+        '# engine = "tls://10.0.0.5:8786"  # the scheduler of a Dask cluster of ours, for sums that are too large here',
         "# pad_rows = 1000  # how many rows there are is told rounded up to a multiple of this (matched by ids only)",
         "# keep_results = 366  # days after which the folder of a job that has ended is removed from results",
         "# Only these columns are read; a column that is added to the file later stays out until it is added here.",

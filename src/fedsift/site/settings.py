@@ -35,6 +35,11 @@ class PartyTable(PartySection):
         default=None, min_length=1, description='the column that says whose row it is, such as "patient_id"'
     )
     workers: int | None = Field(default=None, ge=1, description="how many threads it computes on at most, 1 or more")
+    engine: str | None = Field(
+        default=None,
+        pattern="^(tcp|tls)://[^/ ]+$",
+        description='the scheduler of a Dask cluster of its own, such as "tls://10.0.0.5:8786"',
+    )
     pad_rows: int = Field(
         default=1, ge=1, description="how many rows there are is told as a multiple of this, a whole number, 1 or more"
     )

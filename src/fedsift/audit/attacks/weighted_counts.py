@@ -73,11 +73,12 @@ def _weights(view: View, truth: Truth) -> np.ndarray | None:
     return None
 
 
-def true_bin(column: np.ndarray, row: int, steps: Whole, bins: int, cell: int) -> tuple[int, Whole]:
-    """The sum of the bin that the row is in, and those of all bins, as the column has them."""
+def true_bin(column: np.ndarray, row: int, steps: Whole, bins: int, cell: int) -> tuple[int, Whole, float]:
+    """The sum of the bin that the row is in, those of all bins, and whether naming the bin of most rows is right."""
     codes = np.searchsorted(edges(column, bins, cell), column, side="right")
-    sums = np.bincount(codes, weights=steps).astype(np.int64)
-    return int(sums[codes[row]]), np.sort(sums[sums > 0])
+    sums, sizes = np.bincount(codes, weights=steps).astype(np.int64), np.bincount(codes)
+    most = sizes == sizes.max()
+    return int(sums[codes[row]]), np.sort(sums[sums > 0]), float(most[codes[row]] / most.sum())
 
 
 @attack(
@@ -101,11 +102,11 @@ def weighted_counts_place_a_row(view: View, truth: Truth) -> Measure:
         for seen, column in zip(parts, truth.columns[each.party].T):
             if np.isnan(column).any():
                 continue
-            true, every = true_bin(column, row, steps, bins, cell)
+            true, every, likely = true_bin(column, row, steps, bins, cell)
             if len(every) < 2 or not np.array_equal(np.sort(seen), every):
                 continue  # a category, or bins that were joined otherwise
             right += int(seen[bin_of(seen, without, int(steps[row]), steps.sum() / len(seen))] == true)
-            guesses.append(float(every.max() / every.sum()))
+            guesses.append(likely)
     if not guesses:
         return Measure("cells in their true bin", 0.0, 0.0, 0.0, note="nothing to read: no weighted counts of numbers")
     guess, alike = float(np.mean(guesses)), int((steps == steps[row]).sum())

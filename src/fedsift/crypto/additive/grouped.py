@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.workers import side_by_side
+from fedsift.core.workers import elsewhere, side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.crypto.kernel import shared
 from fedsift.errors import ParameterError
@@ -21,6 +21,8 @@ from fedsift.errors import ParameterError
 _MOST_CELLS = 4096  # of columns that are counted jointly
 _ROWS_OF_A_CELL = 32  # at least, where columns are counted jointly: sums over cells are additions too
 _ROWS_AT_ONCE = 1 << 24  # times columns, of a histogram
+_WORTH_SENDING = 1 << 22  # rows x columns that are worth the way to a cluster
+_COLUMNS_SENT = 16  # at once
 _ROWS_OF_A_THREAD = 1 << 15  # times columns, that are worth a thread of their own
 
 
@@ -37,8 +39,19 @@ def group_sums(key: PublicKey, a: Ciphertexts, codes: np.ndarray, groups: Sequen
 
     if codes.size and not all(side_by_side(inside, range(len(groups)))):
         raise ParameterError("a group number is out of range")
+    if codes.size >= _WORTH_SENDING:
+        blocks = range(0, len(groups), _COLUMNS_SENT)
+        parts = elsewhere(
+            _there, (key, a), [(codes[:, b : b + _COLUMNS_SENT], groups[b : b + _COLUMNS_SENT]) for b in blocks]
+        )
+        if parts is not None:
+            return key.concat(parts)
     counted = key.groups(a, codes, groups)
     return _Plan(key, a, codes, [int(g) for g in groups]).result() if counted is None else counted
+
+
+def _there(key: PublicKey, a: Ciphertexts, block: tuple[np.ndarray, Sequence[int]]) -> Ciphertexts:
+    return group_sums(key, a, *block)
 
 
 class _Plan:

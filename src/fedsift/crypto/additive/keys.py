@@ -161,6 +161,9 @@ class Ciphertexts:
             raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
         return cls(scheme, bits, fingerprint, raw=body)
 
+    def __reduce__(self) -> Any:
+        return Ciphertexts.from_bytes, (self.to_bytes(),)
+
     def __repr__(self) -> str:
         return f"<{len(self)} ciphertexts, {self.scheme_name}, key {self.fingerprint.hex()[:8]}>"
 
@@ -279,6 +282,12 @@ class PublicKey:
     def _wrap(self, payload: Any) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, key=self._key)
 
+    def concat(self, parts: Sequence[Ciphertexts]) -> Ciphertexts:
+        """Vectors under this key one after the other, some of which may have come in messages."""
+        for part in parts:
+            _ = self._own(part).payload
+        return Ciphertexts.concat(parts)
+
     def groups(self, a: Ciphertexts, codes: np.ndarray, groups: Sequence[int]) -> Ciphertexts | None:
         """The sum of each group's ciphertexts for each column of ``codes``, where the engine has a way of its own."""
         counted = self._key.modulus.grouped(self._own(a).payload, codes, groups)
@@ -304,6 +313,9 @@ class PublicKey:
     def _same_length(a: int, b: int) -> None:
         if a != b:
             raise ParameterError(f"vectors of {a} and {b} values cannot be combined")
+
+    def __reduce__(self) -> Any:
+        return PublicKey.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
         return f"<public key {self.fingerprint.hex()[:8]}, {_SCHEME_NAMES[self.scheme]} {self.bits} bits>"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedsift.core.workers import side_by_side
+from fedsift.core.workers import elsewhere, side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 
 _LEAST_ROWS = 2_000  # below, planning costs more than it saves
@@ -23,6 +23,7 @@ _LOOKED_AT = 1 << 14  # rows on which it is decided what to join
 _COLUMNS_TOGETHER = 24  # columns that are compared with each other
 _MANY_COLUMNS = 240  # of a table: beyond, half as many are compared
 _CELLS_AT_ONCE = 1 << 27  # rows x columns whose row numbers are in memory
+_WORTH_SENDING = 1 << 22  # rows x columns that are worth the way to a cluster
 _LIST_COST = 2  # a sum costs as much as this many additions, whatever its length
 
 
@@ -87,7 +88,11 @@ def joint_sums(key: PublicKey, vector: Ciphertexts, tables: list[GroupTable]) ->
     places: dict[tuple[int, int], np.ndarray] = {}
     parts: list[Ciphertexts] = []
     done = first = 0
-    while first < len(blocks):
+    away = _elsewhere(key, vector, blocks)
+    for sums, found in away or ():
+        places |= {column: np.where(at < 0, -1, at + done) for column, at in found.items()}
+        parts, done = [*parts, sums], done + len(sums)
+    while away is None and first < len(blocks):
         cells = np.cumsum([len(block.table.rows) * len(block.columns) for block in blocks[first:]])
         last = first + max(1, int(np.searchsorted(cells, _CELLS_AT_ONCE, side="right")))
         sums, found = _summed(key, vector, blocks[first:last])
@@ -103,9 +108,33 @@ def _blocks(number: int, table: GroupTable) -> list[_Block]:
     return [_Block(number, table, order[start : start + width]) for start in range(0, len(order), width)]
 
 
-def _summed(
-    key: PublicKey, vector: Ciphertexts, blocks: list[_Block]
-) -> tuple[Ciphertexts, dict[tuple[int, int], np.ndarray]]:
+_Sums = tuple[Ciphertexts, dict[tuple[int, int], np.ndarray]]
+
+
+def _elsewhere(key: PublicKey, vector: Ciphertexts, blocks: list[_Block]) -> list[_Sums] | None:
+    """The sums of each block from the party's cluster, where it has one and the work is worth the way."""
+    if sum(len(block.table.rows) * len(block.columns) for block in blocks) < _WORTH_SENDING:
+        return None
+    found = elsewhere(_there, (key, vector), [(block.number, block.columns, _alone(block)) for block in blocks])
+    return None if found is None else [(key.concat([sums]), places) for sums, places in found]
+
+
+def _alone(block: _Block) -> GroupTable:
+    """A block's columns and nothing else."""
+    columns, nothing = [block.table.column(column) for column in block.columns], np.zeros(0, np.int64)
+    width = np.result_type(*columns)
+    codes = np.stack([column.astype(width) for column in columns], axis=1)
+    chosen = np.asarray(block.columns, dtype=np.int64)
+    return GroupTable(block.table.rows, codes, block.table.groups[chosen], block.table.left_out[chosen], nothing)
+
+
+def _there(key: PublicKey, vector: Ciphertexts, block: tuple[int, list[int], GroupTable]) -> _Sums:
+    number, columns, table = block
+    sums, found = _summed(key, vector, [_Block(number, table, list(range(len(columns))))])
+    return sums, {(number, columns[place]): at for (_, place), at in found.items()}
+
+
+def _summed(key: PublicKey, vector: Ciphertexts, blocks: list[_Block]) -> _Sums:
     """The sums of some blocks, and for each table and column where its groups' sums lie among them (-1: nowhere)."""
     work = [(block.number, block.table.rows, team) for block, team in _teams(blocks)]
     order, bounds, at = _gathered([(team, team.codes, rows) for _, rows, team in work])

@@ -102,7 +102,6 @@ class Search:
     scores: list[float] = field(default_factory=list)
     redundancy: list[float] = field(default_factory=list)  # mean I with what was chosen before; 0 for the first
     shared: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    asked: np.ndarray = field(default_factory=lambda: np.empty((0, 0), dtype=bool))  # where ``shared`` is known
 
 
 def steps(
@@ -114,33 +113,22 @@ def steps(
     *,
     beta: float,
     lam: float,
-    go_on: Callable[[int], int] | None = None,
 ) -> Generator[tuple[int, np.ndarray], np.ndarray, Search]:
     """Choose up to ``n_features`` candidates one by one; the search is what the generator returns.
 
     After each choice but the last it yields the chosen candidate and those that are still in the race, and wants to be
-    sent their mutual information. So several searches can go on side by side. All are in the race until they are
-    chosen, or as many as ``go_on`` says when so many are chosen: those that would score best at the last choice if they
-    repeated nothing of what is chosen until then. (By their scores of the moment columns would go that have much in
-    common with the first choice alone: the more are chosen, the less that weighs in a mean.)
+    sent their mutual information. So several searches can go on side by side.
     """
     score = find_criterion(criterion)
     wanted = min(n_features, len(relevance))
     shared = np.zeros((wanted, len(relevance)))
-    found = Search(shared=shared, asked=np.zeros(shared.shape, dtype=bool))
+    found = Search(shared=shared)
     left = np.ones(len(relevance), dtype=bool)
-
-    def scored(rows: int) -> np.ndarray:
-        """With so many rows of ``shared``; those of choices yet to come are zeros."""
-        chosen = found.order + found.order[-1:] * (rows - len(found.order))
-        known = Information(relevance, entropy, label_entropy, tuple(chosen), shared[:rows], beta, lam)
+    for step in range(wanted):
+        known = Information(relevance, entropy, label_entropy, tuple(found.order), shared[:step], beta, lam)
         scores = np.asarray(score(known), dtype=np.float64)
         if scores.shape != relevance.shape or not np.isfinite(scores[left]).all():
             raise ParameterError(f"the criterion {criterion!r} must give one finite score for each candidate")
-        return scores
-
-    for step in range(wanted):
-        scores = scored(step)
         running = left & (entropy > 0) if (left & (entropy > 0)).any() else left
         best = int(np.flatnonzero(running & (scores >= scores[running].max() - TIE))[0])
         found.order.append(best)
@@ -148,21 +136,9 @@ def steps(
         found.redundancy.append(float(shared[:step, best].mean()) if step else 0.0)
         left[best] = False
         if step + 1 < wanted:
-            if go_on is not None:
-                left = _best(scored(wanted - 1), left, entropy > 0, go_on(step + 1))
             others = np.flatnonzero(left)
             shared[step, others] = yield best, others
-            found.asked[step, others] = True
     return found
-
-
-def _best(scores: np.ndarray, left: np.ndarray, tells: np.ndarray, count: int) -> np.ndarray:
-    """Of the candidates that are ``left`` so many: those that score best, columns with one value only last."""
-    places = np.flatnonzero(left)
-    order = np.lexsort([-scores[places], ~tells[places]])
-    kept = np.zeros(len(left), dtype=bool)
-    kept[places[order[:count]]] = True
-    return kept
 
 
 Searching = Generator[tuple[int, np.ndarray], np.ndarray, Search]

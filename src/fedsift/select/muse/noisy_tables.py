@@ -5,11 +5,13 @@ Bin matching shows the coordinator exact tables, so it cannot carry noise. Here 
 ciphertexts by their own bins, and the coordinator opens the joint tables from two halves (``mpc/two_halves.py``), as
 the filters do. Rows must stand in the same order everywhere, as after alignment.
 
-The table of a column with the label has the job's bins; that of two columns has cells for both, so these are cut more
-coarsely, from the same paid counts: as many bins as let a cell hold some deviations of the noise.
+All tables have the job's bins, small ones merged; what small cells are worth is weighed where they are read
+(``counted.py``). A column has the same bins with the label and with others, so that what it says and what of that is
+known already are told by the same. (Tables of two columns had few bins once, so that a cell held more than noise: what
+these hid was more, and most of it in columns of many categories, which seemed to repeat nothing.)
 
 *Guarantee* (neighbours and mechanism as in ``mpc/column_scores/noise.py``): edges of bins are paid for first, and each
-step has a share of a party's rho that follows from the job and the number of columns (``spending.py``); the shares add
+step has a share of a party's rho that follows from the job (``spending.py``); the shares add
 up to one. Given the edges, a replaced row leaves one cell of a table and enters another, so a table has a squared L2
 sensitivity of 2 for whichever of its two parties the row is replaced at; a step's tables are one release, for each
 party those that it takes part in. Which columns a step is about follows from what was released before (adaptive
@@ -20,7 +22,6 @@ composition of zCDP). Every party adds full noise for itself, and takes part in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -59,18 +60,17 @@ from fedsift.select.muse.counted import Counted
 from fedsift.select.muse.spending import EDGES_SHARE, Spending
 
 LABEL = -1  # stands for the label among the label holder's columns
-BIN = 2  # of the noise, that a bin of two columns' tables holds at least
 Step = Annotated[int, Between(0, 10**6)]
 Column = Annotated[int, Between(-1, 10**7)]
 
 
 @dataclass
 class NoisyBins:
-    """What a party keeps during a run: its bins in tables with the label and in others, and its last step."""
+    """What a party keeps during a run: its bins, the label, and its last step."""
 
     spending: Spending
-    with_label: tuple[np.ndarray, list[int]]  # codes (rows x columns), and how many each column has
-    joint: tuple[np.ndarray, list[int]]
+    codes: np.ndarray  # rows x columns
+    counts: list[int]  # of bins
     label: Labels | None
     last: int = -1
 
@@ -90,39 +90,33 @@ class NoisyBins:
 
     def counted(self, column: int, step: int, party: Party) -> tuple[np.ndarray, int]:
         """A column's bins in the tables of a step."""
-        codes, counts = self.joint if step else self.with_label
-        if not 0 <= column < len(counts):
+        if not 0 <= column < len(self.counts):
             raise OperationRefused(party.name, "column", f"column {column} is none of step {step}")
-        return codes[:, column], counts[column]
+        return self.codes[:, column], self.counts[column]
 
 
 @operation(
     "muse.pay_for_bins",
     when="epsilon=set",
     discloses="aggregate",
-    about="how many bins each column has with the label and with others, from counts with noise (and how many classes "
-    "the label)",
-    reply=Array("i", 2),
+    about="how many bins each column has, from counts with noise (and how many classes the label)",
+    reply=Array("i", 1),
     epsilon="epsilon",
     times=1,
 )
 def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1, 10**7)]) -> NDArray[np.int32]:
-    """``columns`` is how many there are in all: the more, the fewer bins."""
-    spending = Spending.of(party.job.parameters, columns)
-    noise, own = spending.noise(0), len(party.columns)
+    """``columns`` is how many there are in all: the more, the larger the noise, and so a bin."""
+    spending = Spending.of(party.job.parameters)
     n_bins, min_cell = spending.n_bins, int(party.job.parameters.get("min_cell") or 1)
-    found, rows = searched(party, n_bins, EDGES_SHARE * spending.rho), party.n_rows
-    with_label = coded(found, rows, n_bins, noise.min_rows(noise.party_scale(own), min_cell))
-    few, later = spending.joint_bins(rows), spending.joint_scale()
-    joint = coded(found, rows, few, max(min_cell, math.ceil(BIN * later)), most=few)
+    found = searched(party, n_bins, EDGES_SHARE * spending.rho)
+    codes, counts = coded(found, party.n_rows, n_bins, spending.bin_rows(columns, min_cell))
     label = None
     if party.job.active == party.name:
         label = party.labels(task=task)
         if label.task == "regression":
             label = replace(label, codes=rank_classes(label.values, label.n_classes))
-    party.keep(NoisyBins(spending, with_label, joint, label))
-    classes = [label.n_classes] if label else []
-    return np.array([[*with_label[1], *classes], [*joint[1], *classes]], dtype=np.int32)
+    party.keep(NoisyBins(spending, codes, counts, label))
+    return np.array([*counts, *([label.n_classes] if label else [])], dtype=np.int32)
 
 
 @operation(
@@ -228,7 +222,7 @@ class NoisyTables:
 
     def __init__(self, fed: Federation, *, parameters: Mapping[str, Any]):
         self.fed, self.scheme = fed, str(parameters["scheme"])
-        self.spending = Spending.of(parameters, sum(fed.n_columns.values()))
+        self.spending = Spending.of(parameters)
         self.tables_made = 0
         self._step = 0
         meet_all(fed)
@@ -236,7 +230,7 @@ class NoisyTables:
             pay_for_bins, to=fed.parties, task=fed.asked_task, columns=sum(fed.n_columns.values())
         )
         for name, bins in self.bins.items():
-            if bins.shape != (2, fed.n_columns[name] + (name == fed.active)) or bins.min(initial=1) < 1:
+            if bins.shape != (fed.n_columns[name] + (name == fed.active),) or bins.min(initial=1) < 1:
                 raise ReplyError(name, "pay_for_bins", f"expected bins of {fed.n_columns[name]} columns")
 
     def with_label(self) -> dict[str, list[Counted]]:
@@ -252,7 +246,7 @@ class NoisyTables:
         fed, step, total = self.fed, self._step, sum(map(len, columns.values()))
         self._step += 1
         self.tables_made += total
-        bins = {name: told[min(step, 1)] for name, told in self.bins.items()}
+        bins = self.bins
         width = int(bins[home][column])
         ranked = width if step == 0 and fed.task == "regression" else 0
         noise = self.spending.noise(step, ranked)

@@ -78,7 +78,6 @@ class Pool:
         self.owner = np.repeat(np.arange(len(fed.parties)), self.sizes)
         self.column = np.concatenate([columns[name] for name in fed.parties]).astype(np.int64)
         self.wanted = 0  # how many of them the search is for
-        self._counted = 0  # of those that are chosen
 
     def gather(self, by_party: dict[str, np.ndarray]) -> np.ndarray:
         return np.concatenate([by_party[name][self.columns[name]] for name in self.fed.parties])
@@ -88,8 +87,7 @@ class Pool:
 
     def information_with(self, chosen: int, others: np.ndarray) -> np.ndarray:
         """One round: the chosen column's party counts it with every candidate that is left."""
-        self._counted += 1
-        self.fed.progress(self._counted, self.wanted, "column")
+        self.fed.progress(len(self.column) - len(others), self.wanted, "column")
         home, column = self.where(chosen)
         spots = {name: np.flatnonzero(self.owner[others] == number) for number, name in enumerate(self.fed.parties)}
         wanted = {name: self.column[others[mine]] for name, mine in spots.items() if len(mine)}
@@ -117,8 +115,14 @@ class Pool:
     def frame(self, found: Search, relevance: dict[str, np.ndarray], names: dict[str, list[str]]) -> pd.DataFrame:
         """Candidates x (label and chosen columns), NaN where nothing was asked."""
         index = [(party, names[party][column]) for party, column in map(self.where, range(len(self.column)))]
+        shared = found.shared.copy()
+        asked = np.zeros(shared.shape, dtype=bool)
+        left = np.ones(len(self.column), dtype=bool)
+        for step, chosen in enumerate(found.order):
+            left[chosen] = False
+            asked[step] = left & (step + 1 < len(found.order))
         columns = [("label", "label"), *(index[chosen] for chosen in found.order)]
-        values = np.column_stack([self.gather(relevance), np.where(found.asked, found.shared, np.nan).T])
+        values = np.column_stack([self.gather(relevance), np.where(asked, shared, np.nan).T])
         return pd.DataFrame(
             values,
             index=pd.MultiIndex.from_tuples(index, names=["party", "feature"]),

@@ -19,7 +19,7 @@ party. A party learns which of its columns were preselected and kept, in which o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -159,7 +159,7 @@ class Muse(Selector):
         return self._outcome(fed, pool, found, relevance, self.preselect)
 
     def _noisy(self, fed: Federation) -> Outcome:
-        """The same search over tables with noise, without preselection; not all columns go on (``spending.py``)."""
+        """The same search over tables with noise, without preselection."""
         tables = NoisyTables(fed, parameters=self.get_params(deep=False))
         counted = tables.with_label()
         relevance = {name: np.array([each.information() for each in counted[name]]) for name in fed.parties}
@@ -167,17 +167,16 @@ class Muse(Selector):
         label_entropy = float(np.concatenate([each[:, 1] for each in both.values()]).mean())
         pool = Pool(fed, tables, {name: np.arange(count) for name, count in fed.n_columns.items()})
         entropies = {name: each[:, 0] for name, each in both.items()}
-        found = self._chosen(pool, relevance, entropies, label_entropy, tables.spending.go_on)
+        found = self._chosen(pool, relevance, entropies, label_entropy)
         note_privacy(fed, self.epsilon, self.delta)
         return self._outcome(fed, pool, found, relevance, False)
 
     def _chosen(
-        self, pool: Pool, relevance: dict[str, np.ndarray], entropies: dict[str, np.ndarray], label_entropy: float,
-        go_on: Callable[[int], int] | None = None,
-    ) -> Search:  # fmt: skip
+        self, pool: Pool, relevance: dict[str, np.ndarray], entropies: dict[str, np.ndarray], label_entropy: float
+    ) -> Search:
         """The greedy search over the candidates of all parties."""
         pool.wanted = min(self.n_features, len(pool.column))
-        search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy, go_on)
+        search = self._search(pool.gather(relevance), pool.gather(entropies), label_entropy)
         return in_step({"": search}, lambda wanted: {"": pool.information_with(*wanted[""])})[""]
 
     def _relevance(self, fed: Federation, matching: BinMatching) -> dict[str, np.ndarray]:
@@ -194,14 +193,8 @@ class Muse(Selector):
             raise ReplyError(active, "own_information", f"expected {len(own)} values")
         return {name: found[name] for name in fed.parties}
 
-    def _search(
-        self, relevance: np.ndarray, entropy: np.ndarray, label_entropy: float,
-        go_on: Callable[[int], int] | None = None,
-    ) -> Searching:  # fmt: skip
-        return steps(
-            self.n_features, self.criterion, relevance, entropy, label_entropy,
-            beta=self.beta, lam=self.lam, go_on=go_on,
-        )  # fmt: skip
+    def _search(self, relevance: np.ndarray, entropy: np.ndarray, label_entropy: float) -> Searching:
+        return steps(self.n_features, self.criterion, relevance, entropy, label_entropy, beta=self.beta, lam=self.lam)
 
     def _candidates(
         self, fed: Federation, relevance: dict[str, Any], entropies: dict[str, Any], label_entropy: float
