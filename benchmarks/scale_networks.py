@@ -1,9 +1,10 @@
 """Cost formulas of networks on shares, for ``scale.py``: their default trainings, as the package's own rules make them.
 
 How many steps a training takes and how many rows they go through follows from the number of rows (``usual_epochs``,
-``refit_batch``), so formulas ask these rules; what a step, a row and an input of it cost is measured. How many columns
-are kept is not known before: at most 20 here. FedSDG and StochasticGate, whose search has rules of its own, are not
-here yet.
+``refit_batch``, FedSDG's own rules), so formulas ask these rules; what a step, a row and an input of it cost is
+measured. How many columns are kept, and at which prices FedSDG looks, is not known before: at most 20 columns, two
+prices, two networks that are compared and the last one. (StochasticGate has none of these formulas: with this data its
+search goes on to lower prices at some sizes and not at others.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Any
 from scale_formulas import Size, Spec, Terms
 
 from fedsift.models.splitnn.layers.choice import grown_batch, refit_batch, usual_epochs
+from fedsift.select.fedsdg.gate_search import SECOND_LOOK
+from fedsift.select.fedsdg.selector import SECOND_LATER, FedSDG
+from fedsift.select.fedsdg.shared_training import BLOCK, LATER
 from fedsift.select.less_vfl.shared_lasso import READINGS
 
 MOST_LEFT = 20
@@ -62,6 +66,18 @@ def _lasso(s: Size) -> list[Training]:
     return [Training(epochs, s.n, batch, 16, s.d + 1, max(1, steps // READINGS)), _last(s, 20)]
 
 
+def _gates(s: Size) -> list[Training]:
+    rules, part, rows = FedSDG(), int(0.8 * s.n), int(s.n)
+    epochs, left, batch = rules._epochs(part), int(min(s.d, MOST_LEFT)), rules._batch_size(part)
+    found = [Training(epochs + max(1, epochs // LATER), part, batch, 16, s.d + 1, BLOCK)]
+    if s.d > SECOND_LOOK:
+        found.append(Training(epochs + max(1, epochs // SECOND_LATER), part, batch, 16, SECOND_LOOK + 1, BLOCK))
+    compared = max(1, rules._refit_epochs(part) // 2)
+    found += 2 * [Training(compared, part, grown_batch(128, part), 16, left + 1)]
+    last = rules._refit_epochs(rows)
+    return [*found, Training(last, rows, refit_batch(None, left, rows, last), 32, left + 1)]
+
+
 def _sum(trainings: Trainings, of: Callable[[Training], float]) -> Callable[[Size], float]:
     return lambda s: sum(of(each) for each in trainings(s))
 
@@ -99,4 +115,5 @@ NETWORKS: dict[str, Spec] = {
     "less_vfl": _spec(lambda s: {}, _less, 4, 2),
     "group_lasso": _spec(lambda s: {}, _lasso, 4, 2),
     "vflfs": _spec(lambda s: {"n_features": int(s.k)}, _lasso, 4, 2),
+    "fedsdg": _spec(lambda s: {}, _gates, 4, 5),
 }
