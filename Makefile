@@ -30,6 +30,7 @@ pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/render_results.py
 	$(BIN)/python benchmarks/choosing.py --render
 	$(BIN)/python benchmarks/cost_table.py
+	$(BIN)/python benchmarks/page_tables.py
 
 # The notebooks of examples/notebooks, run: pages in docs/notebooks, .ipynb files in build/notebooks (two minutes).
 notebooks: $(VENV)/.dev

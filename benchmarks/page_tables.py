@@ -12,7 +12,9 @@ benchmark of ours makes), then the beginning of a heading in it; the table is th
 words it is copied whole. With them each is a column: one of the table by its name, or NAME = TEXT with {columns} of the
 table in it. ``rows:COLUMN=a; b`` takes those rows in that order, ``rename:a=b`` shows one otherwise,
 ``with:FILE: HEADING`` joins another table by the first column, whose own columns are then {HEADING.COLUMN};
-``number:2`` takes the second table below the heading. A cell that is not there is an error, never left as it was.
+``number:2`` takes the second table below the heading, ``across:TEXT`` makes a row of each of several headings (a; b),
+whose columns are the first cells of their rows. A second column of one name is ``name#2``. A cell that is not there is
+an error, never left as it was. A figure in a sentence: ``<!-- cell of FILE: HEADING | row | column -->5.2<!-- -->``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 MARK = re.compile(r"^<!-- table of (?P<what>.+?) -->\n\n(?P<old>(?:\|.*\n)*)", re.MULTILINE)
 
+CELL = re.compile(r"<!-- cell of (?P<what>.+?) -->[^<]*<!-- -->")
+
 
 @dataclass
 class Table:
@@ -38,7 +42,8 @@ class Table:
 
     @classmethod
     def read(cls, lines: list[str]) -> Table:
-        head, ruler, *rows = [cells(line) for line in lines]
+        names, ruler, *rows = [cells(line) for line in lines]
+        head = [name if (n := names[:i].count(name)) == 0 else f"{name}#{n + 1}" for i, name in enumerate(names)]
         return cls(head, ruler, [dict(zip(head, row)) for row in rows])
 
     def text(self) -> str:
@@ -89,7 +94,7 @@ def made(what: str) -> str:
     number = int((options["number:"] or ["1"])[0])
     if not words:
         return "".join(f"{line}\n" for line in lines_of(source))
-    table = named(source, number)
+    table = _across(source, options["across:"][0]) if options["across:"] else named(source, number)
     _join(table, options["with:"])
     for rule in options["rows:"]:
         column, _, wanted = rule.partition("=")
@@ -106,7 +111,30 @@ SHOWN = {
     "jm1": "JM1",
     "default_credit": "default credit",
 }
-_OPTIONS = ("rows:", "rename:", "with:", "number:")
+_OPTIONS = ("rows:", "rename:", "with:", "number:", "across:")
+
+
+def _across(source: str, cell: str) -> Table:
+    """A row for each of several headings: the first column of its table gives the columns here, ``cell`` their text."""
+    file, _, headings = source.partition(":")
+    rows = []
+    for heading in headings.split(";"):
+        table = named(f"{file}:{heading}")
+        row = {row[table.head[0]]: _text(cell, row) for row in table.rows}
+        rows.append({**row, "data": heading.strip(), "seeds": _seeds(file, heading.strip())})
+    head = list(dict.fromkeys(name for row in rows for name in row))
+    return Table(head, ["---" if name == "data" else "--:" for name in head], rows)
+
+
+def _seeds(file: str, heading: str) -> str:
+    """Of a heading that says so: 'colon, 3 split seeds'."""
+    text = (HERE / "results" / file).read_text(encoding="utf-8")
+    found = re.search(rf"^#+ {re.escape(heading)}\b.*?(\d+) (?:split )?seeds", text, re.MULTILINE)
+    return found[1] if found else "-"
+
+
+def _text(template: str, row: dict[str, str]) -> str:
+    return _tidy(re.sub(r"\{(.+?)\}", lambda found: row[found[1]], template))
 
 
 def _those(table: Table, column: str, wanted: str) -> list[dict[str, str]]:
@@ -135,10 +163,7 @@ def _join(table: Table, others: list[str]) -> None:
 def _chosen(table: Table, columns: list[str], shown: dict[str, str]) -> Table:
     rulers = dict(zip(table.head, table.ruler))
     pairs = [_pair(each) if "{" in each else (each, f"{{{each}}}") for each in columns or table.head]
-    rows = [
-        {name: _tidy(re.sub(r"\{(.+?)\}", lambda m, row=row: row[m[1]], text)) for name, text in pairs}
-        for row in table.rows
-    ]
+    rows = [{name: _text(text, row) for name, text in pairs} for row in table.rows]
     rows = [{name: shown.get(cell, cell) for name, cell in row.items()} for row in rows]
     return Table([name for name, _ in pairs], [rulers.get(text[1:-1], "--:") for _, text in pairs], rows)
 
@@ -148,8 +173,15 @@ def _tidy(cell: str) -> str:
     return "-" if re.fullmatch(r"[-/ ]+", cell) else cell
 
 
+def cell(what: str) -> str:
+    source, row, column = [word.strip() for word in what.split(" | ")]
+    table = named(source)
+    return _those(table, table.head[0], row)[0][column]
+
+
 def filled(page: str) -> str:
-    """A page with every table below such a comment made again."""
+    """A page with every table below such a comment, and every such figure, made again."""
+    page = CELL.sub(lambda found: f"<!-- cell of {found['what']} -->{cell(found['what'])}<!-- -->", page)
     return MARK.sub(lambda found: f"<!-- table of {found['what']} -->\n\n{made(found['what'])}", page)
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 from nvflare.collab import collab
 
 import fedsift
+import fedsift.core.job as core_job
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain
 from fedsift.core.message import decode, encode
@@ -137,13 +138,18 @@ class FaultyParty(PartyApp):
 
     @collab.publish
     def handle(self, data: bytes) -> bytes:
-        answer = PartyApp.handle(self, data)
         file = Path(collab.workspace.get_site_config_dir()) / "fault.json"
         fault = json.loads(file.read_text()) if file.exists() else {}
-        if fault and decode(data)["operation"].endswith(fault["operation"]):
+        asked = bool(fault) and decode(data)["operation"].endswith(fault["operation"])
+        if asked and fault["do"] == "full disk":  # what the site writes next finds no space
+            self._site.ledger.path.unlink()
+            self._site.ledger.path.symlink_to("/dev/full")
+        if asked and fault["do"] == "other version":
+            core_job.VERSION = "0.0.9"
+        answer = PartyApp.handle(self, data)
+        if asked:
             file.with_name(ASKED).touch()
-            return misbehave(fault["do"], data, answer)
-        return answer
+        return misbehave(fault["do"], data, answer) if asked else answer
 
 
 def misbehave(what: str, data: bytes, answer: bytes) -> Any:

@@ -15,6 +15,7 @@ pytest.importorskip("nvflare", reason="the extra flare is not installed")
 import flare_doubles as doubles
 import flare_support as support
 from flare_support import parties, ports, running_system, wait_until  # noqa: F401  a fixture is among them
+from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, write_job
 from fedsift.deploy.introductions import introduce_parties
@@ -25,6 +26,7 @@ from fedsift.deploy.session import LOST
 from fedsift.deploy.status import read_status
 from fedsift.errors import PartyError, PartyGone, PartyTimeout, PolicyRefused, ReplyError
 from fedsift.jobs.job_file import load_job
+from fedsift.version import VERSION
 
 pytestmark = pytest.mark.flare
 
@@ -139,6 +141,46 @@ def test_fault_of_a_party_ends_the_job_with_its_name_and_a_state_at_every_site(v
     assert set(states(vertical).values()) == {"finished"}
     closed = [read_status(f)["state"] for f in (vertical.kit("b") / "local" / "results").iterdir()]
     assert "running" not in closed  # what the dead process left open was closed by the next job
+
+
+@pytest.mark.parametrize(
+    ("what", "operation", "words"),
+    [
+        ("full disk", "count_table", "no space is left on its disk"),
+        ("other version", "begin_job", rf"{VERSION}.*0\.0\.9.*install the same"),
+    ],
+)
+def test_what_is_wrong_with_a_site_is_said_and_the_others_hear_it(vertical, tmp_path, what, operation, words):
+    fault = {"operation": operation, "do": what}
+    (vertical.kit("b") / "local" / "fault.json").write_text(json.dumps(fault))
+    with pytest.raises(PartyError, match=f"'b'.*{words}"):
+        ended_as(vertical, faulty_job(tmp_path / "job", timeout=120.0), tmp_path / "fetched")
+    found = states(vertical)
+    assert found["a"] == found["c"] == "failed"
+    assert all("'b'" in reason(vertical, name) for name in "ac")
+
+
+def test_a_client_that_was_disabled_is_named_before_anything_is_sent(vertical, tmp_path):
+    (tmp_path / "job.toml").write_text(
+        '[parties.a]\nlabel = "outcome"\n[parties.b]\n[parties.c]\n[method]\nname = "random"\nn_features = 3\n'
+    )
+    job, kit = load_job(tmp_path / "job.toml", files=False), vertical.kit(vertical.submitter)
+    admin = new_secure_session("admin@coordinator.org", str(vertical.kit("admin@coordinator.org")), timeout=20.0)
+    try:
+        admin.disable_client("c")
+        with vertical.session() as session:
+            wait_until(lambda: "c" not in session.clients())
+        told = []
+        with pytest.raises(PartyGone, match=r"'c'.*whether it was disabled"):
+            run_on(job, "flare", tmp_path / "out", kit=kit, say=told.append)
+        assert not any("submitted" in line for line in told)
+    finally:
+        admin.enable_client("c")
+        admin.close()
+    vertical.processes.kill("c")
+    vertical.start("c")
+    vertical.wait_for(doubles.NAMES)
+    assert run_on(job, "flare", tmp_path / "out", kit=kit, say=told.append)["selected"]
 
 
 def test_policy_of_a_site_refuses_and_the_submitter_hears_which_rule(vertical, tmp_path):

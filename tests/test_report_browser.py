@@ -15,7 +15,9 @@ from method_cases import federation, selector
 import fedsift as fs
 from fedsift.evaluate.evaluation import evaluate
 from fedsift.methods import METHODS
-from fedsift.report import compare, summarize, write_report
+from fedsift.report import charts, compare, summarize, write_report
+from fedsift.report.page import page as page_of
+from fedsift.report.page import section
 from fedsift.report.record import Report
 
 NASTY = "<script>document.title='owned'</script>"
@@ -125,6 +127,30 @@ def test_tables_sort_by_a_click_and_filter_by_a_word(browser, page):
     _quiet(browser, page)
 
 
+#: Pairs of texts in a picture that lie on each other, and texts that stick out of it.
+COVERED = """(() => { const bad = []; for (const svg of document.querySelectorAll('svg')) {
+  const box = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll('text')].filter(t => t.textContent.trim());
+  const at = texts.map(t => [t.textContent, t.getBoundingClientRect()]);
+  for (const [text, b] of at) if (b.left < box.left - 1 || b.right > box.right + 1) bad.push(text);
+  for (let i = 0; i < at.length; i++) for (let j = i + 1; j < at.length; j++) { const [a, b] = [at[i][1], at[j][1]];
+    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&
+        Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3) bad.push(at[i][0] + ' / ' + at[j][0]); } }
+  return bad; })()"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_no_text_of_a_picture_covers_another_or_sticks_out(browser, page, comparison, tmp_path, width):
+    close = [("lab", 40.0, 0.096), ("insurer and lab", 65.0, 0.098), ("nobody", 0.0, 0.0), ("insurer", 42.0, 0.097)]
+    drawn = tmp_path / "close.html"
+    picture = charts.points(close, x_name="price", y_name="gain in AUC", log_x=False)
+    drawn.write_text(page_of("fedsift: close", "", [("all", "all", section("all", "Close", picture))]))
+    for path in (page, comparison, drawn):
+        for paper in (False, True):
+            browser.open(path, width=width, paper=paper)
+            assert browser.run(COVERED) == [], f"{path.name} at {width}"
+
+
 def test_paper_shows_tables_whole_and_leaves_the_menu_out(browser, folder, page):
     browser.open(page, width=800, paper=True)
     assert browser.run("document.querySelector('nav').offsetHeight") == 0
@@ -144,6 +170,7 @@ def test_the_report_of_each_method_on_a_phone(browser, folder, tmp_path, method)
     _quiet(browser, path)
     assert browser.run("document.documentElement.scrollWidth") <= 390
     assert browser.run("document.querySelectorAll('section').length") == 6
+    assert browser.run(COVERED) == []
     browser.screenshot(folder / f"method-{method}.png")
     report = Report.read(summarize(fitted))
     assert {each.owner for each in report.readings} == set(report.parties)

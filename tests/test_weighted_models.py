@@ -9,8 +9,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import SVC
 
 import fedsift as fs
+from fedsift.audit import record
 from fedsift.core.design import Design
 from fedsift.errors import DataError, ParameterError
+from fedsift.models.vertical_logistic import open_columns
+from fedsift.mpc import row_weights
+from fedsift.mpc.shared_descent import SharedDescent
 
 ROWS = 400
 RNG = np.random.default_rng(3)
@@ -146,3 +150,100 @@ def test_designs_of_parties_with_rows_are_refused_in_words(design, words):
 def test_methods_over_rows_that_do_not_weigh_say_so(method):
     with pytest.raises(ParameterError, match="design"):
         method.fit(horizontal(CLASSES, np.ones(ROWS)))
+
+
+# --- residuals that nobody reads, times weights that nobody but the label holder knows -------------------------------
+
+
+def solved(y, weight, penalty=0.01):
+    """The weighted quadratic loss of -1 and 1, in closed form: scores of the rows."""
+    A, share = np.hstack([Z, np.ones((ROWS, 1))]), weight / weight.sum()
+    inner = (A * share[:, None]).T @ A / 4
+    inner[np.arange(6), np.arange(6)] += penalty
+    return A @ np.linalg.solve(inner, (A * share[:, None]).T @ (2.0 * y - 1) / 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_vertical_logistic_of_weighted_rows_is_the_weighted_solution(kind, balanced, parties):
+    names = ["bank", "shop", "west"][:parties]
+    fed = fs.Federation.split(X, CLASSES, parties=names, aside={"w": KINDS[kind]})
+    fed = fed.designed(Design(weight="bank.w", class_weight="balanced" if balanced else None))
+    scores = fs.VerticalLogisticRegression(max_iter=50, reg_lambda=0.01).fit(fed).decision_function(fed).ravel()
+    weight = KINDS[kind] / np.bincount(CLASSES)[CLASSES] if balanced else KINDS[kind]
+    assert apart(scores, solved(CLASSES, weight)) < 3e-3
+    assert apart(solved(CLASSES, np.ones(ROWS)), solved(CLASSES, weight)) > 0.03
+
+
+def test_weighted_classes_one_against_the_rest_too():
+    three = np.digitize(AMOUNT, [-0.5, 0.8])
+    fed = fs.Federation.split(X, three, parties=["bank", "shop"], aside={"w": KINDS["mild"]})
+    scores = (
+        fs.VerticalLogisticRegression(max_iter=50).fit(fed.designed(Design(weight="bank.w"))).decision_function(fed)
+    )
+    for k in range(3):
+        assert apart(scores[:, k], solved(three == k, KINDS["mild"])) < 3e-3
+
+
+def test_an_evaluation_under_weights_trains_its_linear_model_by_them():
+    """Rows of one kind count fifteen times the others: what they say decides."""
+    rng = np.random.default_rng(8)
+    many, kind = pd.DataFrame(rng.normal(size=(900, 4))).add_prefix("f"), rng.random(900) < 0.1
+    y = np.where(kind, many["f0"] > 0, many["f0"] < 0).astype(int)
+    fed = fs.Federation.split(many, y, parties=["bank", "shop"], aside={"w": np.where(kind, 18.0, 1.0)})
+    auc = {}
+    for name, each in (("plain", fed), ("weighted", fed.designed(Design(weight="bank.w")))):
+        lines = fs.evaluate(each, {"gini": fs.GiniFilter(n_features=1)}, model="linear", cv=3, nulls=False).lines()
+        auc[name] = lines[0].mean["auc"]
+    assert auc["plain"] > 0.7
+    assert auc["weighted"] < 0.4  # measured on rows that count alike, nine tenths of them of the other kind
+
+
+def three_steps(fed):
+    return fs.VerticalLogisticRegression(max_iter=3).fit(fed.designed(Design(weight="bank.w")))
+
+
+def test_what_is_sent_of_weights_is_uniform_and_new_in_every_run():
+    seen = []
+    for _ in range(2):
+        told = record(X, CLASSES, three_steps, parties=["bank", "shop"], aside={"w": KINDS["few rows count most"]})
+        coordinator, helper = told["coordinator"], told["shop"]
+        hidden = coordinator.replies("hide_row_weights")[0].content
+        asked = [m.content["share"] for m in helper.messages if m.is_request and m.operation == "descent.weigh_share"]
+        answers = [reply.content for reply in coordinator.replies("weigh_share")]
+        assert len(asked) == len(answers) == 3
+        seen += [hidden, *asked, *answers]
+        assert not any("weight" in m.operation for m in helper.messages if not m.is_request and m.party == "bank")
+    for table in seen:
+        size = np.abs(table.view(np.int64).astype(np.float64)).mean() / 2.0**62
+        assert 0.85 < size < 1.15  # uniform in the ring: half of its room in the mean
+    assert not any((a == b).any() for i, a in enumerate(seen) for b in seen[:i] if a.shape == b.shape)
+
+
+def test_a_class_that_weighs_more_than_there_is_room_for_is_refused_in_words():
+    rare = (np.arange(ROWS) < 5).astype(int)
+    fed = fs.Federation.split(X, rare, parties=["bank", "shop"]).designed(Design(class_weight="balanced"))
+    with pytest.raises(DataError, match="party 'bank': with its class's weight a row counts 40 times the mean"):
+        fs.VerticalLogisticRegression().fit(fed)
+
+
+@pytest.mark.parametrize("operation", ["hide_row_weights", "weigh_share"])
+def test_a_run_whose_rows_count_alike_weighs_nothing(operation):
+    fed = fs.Federation.split(X, CLASSES, parties=["bank", "shop"])
+    plain = fs.VerticalLogisticRegression()
+
+    def asked(each):
+        with each.session(*plain.announcement()) as run:
+            names = {"bank": 4, "shop": 3}
+            run.ask(open_columns, to=run.parties, task="classification", outputs=1)
+            descent = SharedDescent(run, names, 1, reads_scores=False)
+            if operation == "hide_row_weights":
+                run.ask(row_weights.hide_row_weights, to="bank")
+            else:
+                share = np.zeros((ROWS, 1), dtype=np.uint64)
+                run.ask(row_weights.weigh_share, to="shop", share=share, step=1, label_holder="bank")
+            return descent
+
+    with pytest.raises(fs.FedsiftError, match="count alike"):
+        asked(fed)

@@ -104,6 +104,10 @@ WAIVERS: dict[str, str] = {
     "of columns, measured there: masked_class_sums.",
     "f_test.open_group_sums": "The same sums of the label holder's own groups, and halves under masks; measured where "
     "columns are summed: open_class_sums.",
+    "descent.hide_row_weights": "Uniform numbers: what rows count under a one-time mask that the coordinator lacks "
+    "(tests/test_weighted_models.py).",
+    "descent.weigh_share": "Uniform numbers: products under a fresh mask of the helper and the label holder "
+    "(tests/test_weighted_models.py).",
     "f_test.encrypt_for_bits": f"{_CIPHER} open_counts, open_class_sums.",
     "f_test.encrypt_weights": f"{_CIPHER} open_class_sums.",
     "f_test.bin_places": "Where bins stand, from counts with noise under a budget and from nothing else "

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between
 from fedsift.core.checks import check_number
+from fedsift.core.design import WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import later
 from fedsift.core.operation import Array, operation, together
@@ -38,8 +39,9 @@ from fedsift.models.parts import class_names
 from fedsift.models.predicted import Predicted, ScoresOpened, class_codes
 from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
-from fedsift.mpc import shared_descent
+from fedsift.mpc import row_weights, shared_descent
 from fedsift.mpc.ranking import reach_of
+from fedsift.mpc.row_weights import whole_row_weights
 from fedsift.mpc.score_shares import share_scores_at
 from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
 
@@ -88,6 +90,7 @@ def open_columns(
             columns.target = np.where(labels.codes[:, None] == wanted, 2.0, -2.0)
             part = BlindPart(design, outputs, labels.classes, holder=True)
         columns.values = np.hstack([columns.values, np.ones((party.n_rows, 1))])
+        columns.row_weights = whole_row_weights(party, labels)
     party.models.keep(model, part)
     return {"width": columns.values.shape[1], "spread": wide}
 
@@ -160,7 +163,7 @@ def tell_scores(party: Party) -> Floats:
 
 
 OPERATIONS = together(
-    parts.OPERATIONS, shared_descent.OPERATIONS, unseen.OPERATIONS,
+    parts.OPERATIONS, shared_descent.OPERATIONS, row_weights.OPERATIONS, unseen.OPERATIONS,
     (open_columns, open_rows, open_unseen_rows, tell_scores),
 )  # fmt: skip
 
@@ -185,6 +188,7 @@ class VerticalAdditive(FederatedModel):
     """
 
     name = "vertical_additive"
+    designs = WEIGHTED
     operations = OPERATIONS
     cell_parameters = ("min_cell",)
     _on_shares = True

@@ -5,7 +5,7 @@ by log 2 - y z / 2 + z^2 / 8, so the gradient is linear in the scores: X'(z - 2y
 the rest. Departures: columns are standardised, the quasi-Newton method is limited-memory BFGS, and no ciphertexts:
 the paper's parties read their own gradients, which is enough to solve for the labels (X'y is a linear programme). Here
 the coordinator, which holds no rows, moves all weights, and scores and residuals stay in shares that nobody opens
-(``mpc/shared_descent.py``). Three rounds a step.
+(``mpc/shared_descent.py``). Three rounds a step; four where rows count differently (``mpc/row_weights.py``).
 
 Who learns what: the coordinator: weights and gradients of columns by number, in every step. A party: its final weights,
 nothing before. For prediction the other parties' scores are added up under masks that the label holder takes off; it
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from fedsift.core.arguments import LabelHolder, Outputs, PartyName
 from fedsift.core.checks import check_number
+from fedsift.core.design import WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Answering, Array, operation, together
 from fedsift.core.party import Party
@@ -36,10 +37,11 @@ from fedsift.models.parts import class_names
 from fedsift.models.predicted import Predicted, ScoresOpened, class_codes
 from fedsift.models.shuffling import ColumnPlace, Repeat, Shuffled, own_numbers, told_each
 from fedsift.models.unseen import SharedScores, Truth
-from fedsift.mpc import pairs, shared_descent
+from fedsift.mpc import pairs, row_weights, shared_descent
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ranking import reach_of
 from fedsift.mpc.ring import Ring, check_shape, from_ring, to_ring
+from fedsift.mpc.row_weights import whole_row_weights
 from fedsift.mpc.score_shares import ScoreShare
 from fedsift.mpc.shared_descent import Columns, SharedDescent, check_neutral, spread
 
@@ -79,6 +81,7 @@ def open_columns(party: Party, *, task: str, outputs: Outputs) -> dict[str, Any]
         wanted = np.arange(outputs) if outputs > 1 else np.array([1])
         columns.target = np.where(labels.codes[:, None] == wanted, 2.0, -2.0)
         columns.values = np.hstack([values, np.ones((party.n_rows, 1))])
+        columns.row_weights = whole_row_weights(party, labels)
     party.keep(_Training(design, classes))
     return {"width": columns.values.shape[1], "spread": spread(values)}
 
@@ -205,6 +208,7 @@ def _read(party: Party, model: str, total: Ring | None, others: list[PartyName])
 OPERATIONS = together(
     parts.OPERATIONS,
     shared_descent.OPERATIONS,
+    row_weights.OPERATIONS,
     unseen.OPERATIONS,
     (open_columns, keep_weights, part_scores, read_scores, hold_scores, unseen_scores, keep_total, keep_own),
 )
@@ -232,6 +236,7 @@ class VerticalLogisticRegression(FederatedModel):
     """
 
     name = "vertical_logistic"
+    designs = WEIGHTED
     operations = OPERATIONS
     predicting = (*parts.KEPT, *pairs.OPERATIONS, part_scores, hold_scores)
     _on_shares = True

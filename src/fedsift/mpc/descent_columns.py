@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsift.core.arguments import PartyName
+from fedsift.core.arguments import Between, PartyName
 from fedsift.core.message import message
 from fedsift.core.party import Party
 from fedsift.mpc.ring import Floats, Precision, Ring, check_shape
 
+Step = Annotated[int, Between(0, 10**9)]
+STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
 Loss = Callable[[Floats], tuple[Floats, Floats]]  # scores -> numbers for the coordinator (losses), residuals
 
 
@@ -68,6 +72,8 @@ class Columns:
     outputs: int
     target: Floats | None = None  # the label holder's, where residuals are linear: scores - target
     loss: Loss | None = None  # the label holder's, where they are not
+    row_weights: NDArray[np.int64] | None = field(default=None, repr=False)  # the label holder's (``row_weights.py``)
+    weights_mask: Ring | None = field(default=None, repr=False)  # of these, the label holder's and its helper's
     helper: str = ""
     reads_scores: bool = False
     use: str = "descent"  # or what else the scores are for, as this party was asked itself

@@ -149,6 +149,8 @@ Floats = NDArray[np.float64]
 
 SCORE_ROOM = 2.0**14  # of a score that the label holder reads, or that is measured on shares
 RESIDUAL_ROOM = 64.0  # root mean square of residuals
+WEIGHT_BITS = 8  # of the fraction of a row's weight, whose mean is 1
+WEIGHT_ROOM = 32.0
 _MOST_FRACTION = 22
 
 
@@ -161,12 +163,14 @@ class Precision:
     residuals: int
 
     @classmethod
-    def of(cls, rows: int, reads_scores: bool) -> Precision:
+    def of(cls, rows: int, reads_scores: bool, weighed: bool = False) -> Precision:
+        """``weighed``: residuals that nobody reads are multiplied by what their rows count (``row_weights.py``)."""
         room = 62 - rows.bit_length() - int(math.log2(RESIDUAL_ROOM))
         if reads_scores:
             columns = min(_MOST_FRACTION, room // 2)
             return cls(columns, 62 - int(math.log2(SCORE_ROOM)) - columns, room - columns)
-        columns = room // 3
+        room -= WEIGHT_BITS + int(math.log2(WEIGHT_ROOM)) if weighed else 0
+        columns = room // (4 if weighed else 3)  # what columns are rounded by averages out over rows; weights' does not
         return cls(columns, room - 2 * columns, room - columns)
 
 

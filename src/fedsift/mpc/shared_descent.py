@@ -46,13 +46,15 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError
 from fedsift.mpc import dealer, pairs
+from fedsift.mpc.descent_columns import STEPS, GradientShares, OpenedResiduals, OwnGradient, ResidualShares, ScoreParts
 from fedsift.mpc.descent_columns import Columns as Columns
-from fedsift.mpc.descent_columns import GradientShares, OpenedResiduals, OwnGradient, ResidualShares, ScoreParts
+from fedsift.mpc.descent_columns import Step as Step
 from fedsift.mpc.descent_columns import spread as spread
 from fedsift.mpc.pairs import Pairs, meet_all
 from fedsift.mpc.ring import (
     RESIDUAL_ROOM,
     SCORE_ROOM,
+    WEIGHT_BITS,
     Floats,
     Precision,
     Ring,
@@ -64,10 +66,7 @@ from fedsift.mpc.ring import (
     to_ring,
 )
 from fedsift.mpc.ring import check_room as check_room
-
-Step = Annotated[int, Between(0, 10**9)]
-STEPS = "4 x max_iter or rounds or 1000 a session"  # each opens sums at weights of the coordinator's choice
-
+from fedsift.mpc.row_weights import Weighing, is_weighted, weighed_by_holder
 
 _OPENED = "aggregate: sums of its columns times residuals, at weights of the coordinator's choice"
 
@@ -95,7 +94,7 @@ def hide_columns(
     if columns.helper:
         raise OperationRefused(party.name, "hide_columns", "its columns are hidden already in this run")
     columns.helper, columns.reads_scores = helper, reads_scores
-    columns.precision = Precision.of(party.n_rows, reads_scores)
+    columns.precision = Precision.of(party.n_rows, reads_scores, is_weighted(party))
     exact = columns.precision.columns
     columns.ring = to_ring(columns.values, exact, 2.0 ** (62 - exact))
     columns.values = from_ring(columns.ring, exact)  # the same numbers for what is computed in the open
@@ -176,6 +175,7 @@ def residual_shares(party: Party, *, weights: Ring, step: Step, seed: bytes) -> 
         raise OperationRefused(party.name, "residual_shares", "this run's residuals are not linear in the scores")
     exact = columns.precision.columns + columns.precision.weights
     share = keep_share(party, columns, weights, step, seed) - to_ring(columns.target, exact, 2.0 ** (62 - exact))
+    share = weighed_by_holder(party, columns, share, step, seed)
     renewed = stream(seed, "renew", step, share.shape)
     own = product(columns.ring.T, share) + product(columns.own_mask.T, renewed)
     own = own + met.mask(columns.helper, "own products", step, own.shape)
@@ -236,6 +236,8 @@ def own_gradient(party: Party, *, weights: Floats) -> OwnGradient:
         loss, residuals = columns.loss(scores)
     elif columns.target is not None:
         loss, residuals = np.zeros(0), scores - columns.target
+        if columns.row_weights is not None:
+            residuals = residuals * columns.row_weights[:, None] / 2.0**WEIGHT_BITS
     else:
         raise OperationRefused(party.name, "own_gradient", "it has no labels in this run")
     return OwnGradient(loss, columns.values.T @ residuals)
@@ -276,7 +278,8 @@ class SharedDescent:
     def __init__(self, run: Federation, widths: Mapping[str, int], outputs: int, *, reads_scores: bool):
         self.run, self.widths, self.outputs, self.reads_scores = run, dict(widths), outputs, reads_scores
         self.rows, self.step = run.n_rows, 0
-        self.bits = Precision.of(self.rows, reads_scores)
+        weighed = run.design.weight is not None or run.design.class_weight is not None
+        self.bits, self.weighing = Precision.of(self.rows, reads_scores, weighed), None
         if not run.passive:
             return
         check_neutral(run, "descent under masks")
@@ -290,6 +293,8 @@ class SharedDescent:
         self.hidden = run.ask(hide_columns, to=run.parties, each=each, reads_scores=reads_scores)
         for name, table in self.hidden.items():
             _check(name, "hide_columns", table, (self.rows, self.widths[name]))
+        if weighed and not reads_scores:
+            self.weighing = Weighing(run, self.helper)
 
     def _widths(self, names: list[str]) -> dict[str, int]:
         return {name: self.widths[name] for name in names}
@@ -309,6 +314,8 @@ class SharedDescent:
         scores, given, parts = self.scores_at(weights)
         if self.reads_scores:
             return self._after_opening(run.ask(open_residuals, to=run.active, scores=scores, **given), parts)
+        if self.weighing is not None:
+            scores = self.weighing.share(scores, self.step, given["seed"])
         return np.zeros(0), self._unopened(run.ask(residual_shares, to=run.active, **given), scores, given["seed"])
 
     def scores_at(self, weights: Mapping[str, Floats]) -> tuple[Ring, ForShare, dict[str, ScoreParts]]:
@@ -371,7 +378,8 @@ class SharedDescent:
         return from_ring(total, self.bits.columns + self._residual_bits()) / self.rows
 
     def _residual_bits(self) -> int:
-        return self.bits.residuals if self.reads_scores else self.bits.columns + self.bits.weights
+        more = 0 if self.weighing is None else WEIGHT_BITS
+        return self.bits.residuals if self.reads_scores else self.bits.columns + self.bits.weights + more
 
 
 def _check(name: str, operation: str, table: object, shape: tuple[int, ...]) -> Ring:

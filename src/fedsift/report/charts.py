@@ -100,6 +100,10 @@ def _ticks(low: float, high: float, count: int = 4) -> list[float]:
     return [first + i * step for i in range(int((high - first) / step + 1e-9) + 1)]
 
 
+#: Room of a letter in a picture, where it is largest: on a phone (style.py).
+_BROAD, _TALL = 11, 20
+
+
 class _Frame:
     """Axes with ticks and names, and the way from values to places."""
 
@@ -117,7 +121,7 @@ class _Frame:
         if self.y1 == self.y0:
             self.y0, self.y1 = self.y0 - 0.5, self.y1 + 0.5
         longest = max(len(y_shown(round(tick, 10))) for tick in _ticks(self.y0, self.y1))
-        self.left = max(56, 30 + 11 * longest)  # room for the axis's name and the widest number, on a phone too
+        self.left = max(62, 36 + 11 * longest)  # room for the axis's name and the widest number, on a phone too
 
     def px(self, value: float) -> float:
         value = math.log10(value) if self.log_x else value
@@ -144,7 +148,7 @@ class _Frame:
             anchor = "end" if place > right - 24 else "middle"  # the last one would stick out
             parts.append(h("text", x_shown(round(tick, 10)), class_=anchor, x=f"{place:.1f}", y=floor + 16))
         parts.append(h("text", x_name, class_="axis middle", x=(self.left + right) / 2, y=self.height - 6))
-        turn = f"translate(12 {(self.top + floor) / 2:.0f}) rotate(-90)"
+        turn = f"translate(18 {(self.top + floor) / 2:.0f}) rotate(-90)"
         parts.append(h("text", y_name, class_="axis middle", transform=turn))
         return _svg(self.width, self.height, [parts, marks], f"{y_name} by {x_name}")
 
@@ -203,15 +207,15 @@ def points(
         at, right = frame.py(y), frame.width - frame.right
         drawn.append(h("line", class_="level", x1=frame.left, x2=right, y1=f"{at:.1f}", y2=f"{at:.1f}"))
         start = frame.left + 4.0
-        while any(start < b and start + 7 * len(label) > a and abs(at - 8 - c) < 13 for a, b, c in taken):
+        while any(start < b and start + _BROAD * len(label) > a and abs(at - 8 - c) < _TALL for a, b, c in taken):
             start += 20  # levels that lie close together have their names side by side
-        taken.append((start, start + 7 * len(label), at - 8))
+        taken.append((start, start + _BROAD * len(label), at - 8))
         drawn.append(h("text", label, x=f"{start:.0f}", y=f"{at:.1f}", dy="-0.35em", class_="small"))
     for label, x, y in sorted(good, key=lambda mark: mark[1]):
         left, top = frame.px(x), frame.py(y)
         before = left > frame.width * 0.6
-        start = left - 9 - 7 * len(label) if before else left + 9
-        height = _free(taken, start, start + 7 * len(label), top)
+        start = left - 9 - _BROAD * len(label) if before else left + 9
+        height = _free(taken, start, start + _BROAD * len(label), top)
         drawn.append(
             h("g", h("title", f"{label}: {y_name} {short(float(y))}, {x_name} {x_shown(x)}"),
               h("circle", class_="point", cx=f"{left:.1f}", cy=f"{top:.1f}", r=5),
@@ -223,9 +227,9 @@ def points(
 
 def _free(taken: list[tuple[float, float, float]], start: float, end: float, height: float) -> float:
     """The height nearest to the wished one at which a label meets no other."""
-    for shift in (0, 14, -14, 28, -28, 42, -42):
-        at = height + shift
-        if not any(start < b and end > a and abs(at - other) < 13 for a, b, other in taken):
+    for step in (0, 1, -1, 2, -2, 3, -3):
+        at = height + step * (_TALL + 1)
+        if not any(start < b and end > a and abs(at - other) < _TALL for a, b, other in taken):
             break
     taken.append((start, end, at))
     return at
