@@ -129,6 +129,7 @@ CASES: dict[str, Case] = {
         selector("knockoffs", copies=1, squares=False), (*FEW, "madelon"), partition="horizontal"
     ),
     "boruta": Case(selector("boruta", **SHADOWED)),
+    "boruta, as many trees as by default": Case(selector("boruta"), FEW),
     "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),
     "stable, of sffs with epsilon 1": Case(selector("stable", selector="sffs", settings={"epsilon": 1.0}, pairs=3)),
@@ -159,6 +160,7 @@ CASES: dict[str, Case] = {
     "feature_election, epsilon 1": Case(selector("feature_election", epsilon=1.0), partition="horizontal"),
     # boosting
     "top_gain": Case(selector("top_gain", **TREES)),
+    "top_gain, as many trees as by default": Case(selector("top_gain")),
     "top_gain, all": Case(selector("top_gain", folds=2, **STUMPS), rows=300),
     "top_gain, three runs": Case(three_runs, TALL),
     "pso_evffs": Case(selector("pso_evffs", **SWARM)),

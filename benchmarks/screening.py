@@ -1,12 +1,14 @@
 """Screening of wide tables: CPU seconds beside every column's, and how many of the best columns are found.
 
     python benchmarks/screening.py [--most COLUMNS] [--out FILE]
+    python benchmarks/screening.py --files FOLDER [--out FILE]     # the widest table, from Parquet files, coarsely
 
 Two parties with half of the columns each. Columns come in blocks of twenty with a common part (correlation 0.5), or
 are independent; six blocks (or 120 columns) tell about the label, weakly. ``SFFS`` scores every column,
 and with ``screen`` one bit of every column or groups first; found is the share of its twenty best columns that the
 screened run keeps among its own twenty. Chance is the share of columns that are scored at all. CPU seconds count all
-threads; reading the table is not in them.
+threads; reading the table is not in them, but where it comes from files: these are read a column at a time, and the
+best columns are those of the F statistic on the pooled table.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from cells import Cells
 
 import fedsift as fs
 
 RESULTS = Path(__file__).parent / "results" / "screening.md"
-BLOCK, KEPT = 20, 20
+BLOCK, KEPT, PARTIES = 20, 20, ("lab", "clinic")
 #: Rows, columns, what columns are like, seed.
 CASES = [
     *((2000, 4000, kind, seed) for seed in range(3) for kind in ("blocks", "independent")),
@@ -72,6 +76,45 @@ def measure(rows: int, columns: int, kind: str, seed: int) -> list[dict[str, Any
     return found
 
 
+def write_files(rows: int, columns: int, seed: int, folder: Path) -> set[tuple[str, str]]:
+    """Independent columns, one file a party, without all of them in memory at once; the twenty best by the plain F."""
+    rng = np.random.default_rng(seed)
+    telling = {party: rng.normal(size=(60, rows)).astype(np.float32) for party in PARTIES}
+    signal = sum(part.sum(axis=0) for part in telling.values()) / np.sqrt(120)
+    y, score = (signal + 1.5 * rng.normal(size=rows) > 0).astype(int), {}
+    for party, part in telling.items():
+        own = rng.standard_normal((columns // 2, rows), dtype=np.float32)
+        own[rng.choice(len(own), len(part), replace=False)] = part
+        related = (own @ (y - y.mean()).astype(np.float32)) / own.std(axis=1)
+        score |= {(party, f"c{place}"): value**2 for place, value in enumerate(related)}
+        names = [f"c{place}" for place in range(len(own))]
+        table = pa.Table.from_arrays([pa.array(values) for values in own], names)
+        pq.write_table(
+            table if party != PARTIES[0] else table.append_column("y", pa.array(y)), folder / f"{party}.parquet"
+        )
+        del own, table
+    return set(sorted(score, key=lambda each: -score[each])[:KEPT])
+
+
+def measure_files(rows: int, columns: int, seed: int, folder: Path) -> list[dict[str, Any]]:
+    best = write_files(rows, columns, seed, folder)
+    files = {party: str(folder / f"{party}.parquet") for party in PARTIES}
+    fed = fs.Federation.from_tables(files, id=None, label=(PARTIES[0], "y"), task="classification")
+    fed.column_names(), fed.n_classes
+    found = []
+    for form in [name for name in FORMS if name.startswith("coarse, a hundredth")]:
+        start, wall = time.process_time(), time.perf_counter()
+        fitted = fs.SFFS(n_features=KEPT, **FORMS[form]).fit(fed)
+        kept = {(party, column) for party, names in fitted.selected_.items() for column in names}
+        scored = sum(fitted.details_["screened"].values())
+        found.append(
+            {"form": form, "cpu_s": round(time.process_time() - start, 2),
+             "wall_s": round(time.perf_counter() - wall, 1), "mb": round(fitted.ledger_.bytes() / 1e6, 1),
+             "found": len(kept & best) / KEPT, "chance": scored / columns}
+        )  # fmt: skip
+    return found
+
+
 def render(cells: Cells) -> str:
     heads = ["columns", "rows", "columns are", "form", "CPU s", "wall s", "MB", "found", "chance", "seeds", "load"]
     cores = ", ".join(map(str, sorted({row.get("cores", 2) for row in cells.rows})))
@@ -81,12 +124,14 @@ def render(cells: Cells) -> str:
     shapes = dict.fromkeys((row["rows"], row["columns"], row["kind"]) for row in cells.rows)
     for rows, columns, kind in shapes:
         mine = [row for row in cells.rows if (row["rows"], row["columns"], row["kind"]) == (rows, columns, kind)]
-        for place, form in enumerate(FORMS):
-            told = [row["forms"][place] for row in mine]
+        for form in FORMS:
+            told = [each for row in mine for each in row["forms"] if each["form"] == form]
+            if not told:
+                continue
             mean = {name: float(np.mean([each[name] for each in told])) for name in told[0] if name != "form"}
             lines.append(
                 f"| {columns:,} | {rows:,} | {kind} | {form} | {mean['cpu_s']:.1f} | {mean['wall_s']:.1f} | "
-                f"{mean['mb']:.1f} | {mean['found']:.2f} | {mean['chance']:.2f} | {len(mine)} | {mine[0]['load']} |"
+                f"{mean['mb']:.1f} | {mean['found']:.2f} | {mean['chance']:.2f} | {len(told)} | {mine[0]['load']} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -95,8 +140,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=100_000, help="columns of the widest table")
     parser.add_argument("--out", type=Path, default=RESULTS.with_suffix(".jsonl"))
+    parser.add_argument("--files", type=Path)
     given = parser.parse_args()
     cells, cores = Cells(given.out), len(os.sched_getaffinity(0))
+    if given.files is not None:
+        key = {"rows": 10_000, "columns": given.most, "kind": "independent, from files", "seed": 0}
+        cells.run(lambda: {"forms": measure_files(10_000, given.most, 0, given.files), "cores": cores}, **key)
+        given.out.with_suffix(".md").write_text(render(cells), encoding="utf-8")
+        return
     for rows, columns, kind, seed in (case for case in CASES if case[1] <= given.most):
         key = {"rows": rows, "columns": columns, "kind": kind, "seed": seed}
         cells.run(lambda key=key: {"forms": measure(**key), "cores": cores}, **key)  # type: ignore[misc]

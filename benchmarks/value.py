@@ -14,8 +14,9 @@ of the same designs on one table (``tests/test_value.py`` holds the joint model 
 question put to ``fs.evaluate``: SecureBoost at its defaults (noise of the size of a row in what is opened), 20 trees,
 five folds, of the client's columns and one partner's beside the client's alone.
 
-Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, the others
-400 and up, which no choice has seen.
+Seeds: settings were chosen on 0 to 39; ``plain`` and ``secure`` use 100 and up, ``on shares`` 300 and up, ``fold by
+fold`` and ``side by side, before`` (older code) 400 and up, the others 500 and up, which no choice has seen. ``on two
+cores`` is seed 500 again, bound to two cores (``taskset -c 0,1``).
 """
 
 from __future__ import annotations

@@ -102,7 +102,9 @@ class Ciphertexts:
         modulus = np.frombuffer(self._key.modulus.n.to_bytes(self._width, "big"), np.uint8)
 
         def inside(start: int, end: int) -> bool:
-            some = rows[start:end]
+            return all(below(rows[at : min(at + _CHECKED, end)]) for at in range(start, end, _CHECKED))
+
+        def below(some: np.ndarray) -> bool:
             first = (some != modulus).argmax(axis=1)
             return bool(((some[np.arange(len(some)), first] < modulus[first]) & some.any(axis=1)).all())
 

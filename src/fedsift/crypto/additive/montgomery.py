@@ -11,7 +11,7 @@ Work is shared by all cores; Python's lock is free meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gmpy2
@@ -38,6 +38,16 @@ def modulus(n: int) -> Modulus:
 def cpu_modulus(n: int) -> Modulus:
     """For moduli that are secret: these stay out of a device's memory."""
     return _Kernel(n) if library() is not None and n.bit_length() + 2 <= _LIMB * _MAX_LIMBS else _Gmp(n)
+
+
+def _in_pieces(part: Callable[[int, int], None], count: int) -> None:
+    """``part(first, last)`` over so many numbers, side by side, some at a time: what lies between stays small."""
+
+    def several(first: int, last: int) -> None:
+        for start in range(first, last, _CONVERTED):
+            part(start, min(start + _CONVERTED, last))
+
+    shared(several, np.arange(count + 1), _CONVERTED)
 
 
 class _Kernel(Modulus):
@@ -91,7 +101,7 @@ class _Kernel(Modulus):
             here = some.ctypes.data  # each product takes the place of its number
             self._library.fedsift_products(here, self._enter.ctypes.data, end - start, 1, *self._to(some))
 
-        shared(part, np.arange(len(rows) + 1), _CONVERTED)
+        _in_pieces(part, len(rows))
         return limbs
 
     def dump(self, a: _Array, size: int) -> bytes:
@@ -104,7 +114,7 @@ class _Kernel(Modulus):
             joined = np.frombuffer(self._join(some), np.uint8)
             wide[start:end, : self._bytes] = joined.reshape(end - start, self._bytes)
 
-        shared(part, np.arange(len(a) + 1), _CONVERTED)
+        _in_pieces(part, len(a))
         return wide[:, :size].tobytes()
 
     def product(self, a: _Array, b: _Array) -> _Array:
