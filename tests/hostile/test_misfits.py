@@ -73,6 +73,8 @@ MISFITS = [
     ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3}}, "a model or columns that are not there"),
     ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3, "shop": 2**31}}, "must lie between"),
     ("secureboost, all", "boost.gain_halves", {"model": 1}, "a model that is not there"),
+    ("secureboost, open", "boost.receive_gradients", {"columns": [np.zeros((1,) * 8)]}, "should be positions among"),
+    ("network", "sine_network.begin_part", {"owners": {"bank": 7, "shop": -1}}, "must lie between 0 and 1e+06"),
     ("secureboost, open", "boost.next_trees", {"per": 0}, "must lie between 1 and 8"),
     ("secureboost, epsilon", "boost.begin_private_boosting", {"models": []}, "no model to begin"),
     ("vertical_flafe", "flafe.offer_combination_key", {"columns": 2**31}, "must lie between 0 and 100000"),

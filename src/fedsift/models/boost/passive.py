@@ -99,9 +99,8 @@ def receive_gradients(
     trees = []
     for number, model in zip(jobs["set"].tolist(), jobs["model"].tolist()):
         fitted, codes = fitted_bins(party, int(bins[model]))
+        check_positions(party.name, "receive_gradients", "columns", columns[model], len(fitted))
         chosen = columns[model].astype(np.int64)
-        if len(chosen) and (chosen.min() < 0 or chosen.max() >= len(fitted)):
-            raise OperationRefused(party.name, "receive_gradients", "a column number is out of range")
         start, size = int(offsets[number]), int(train[number].sum())
         trees.append(_Job(start, size, places[number], chosen_codes(codes, chosen), [fitted[c] for c in chosen]))
     if SplitRecords not in party.state:

@@ -61,6 +61,9 @@ from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
 
 BATCHES = "10000000 a session"
+_MOST_INPUTS = 1_000_000
+_MOST_WEIGHTS = 1 << 23  # of one owner that are kept here: 64 MB
+Inputs = Annotated[int, Between(0, _MOST_INPUTS)]
 Corrections = dict[str, NDArray[np.uint64]] | None  # of the dealer, for the label holder
 
 
@@ -82,7 +85,7 @@ def part_of(party: Party, model: str) -> Part:
     when="protection=shares",
     discloses="control",
     about="number of inputs, and of outputs at the label holder",
-    reply={"inputs": Whole(1_000_000), "outputs": Whole(10_000)},
+    reply={"inputs": Whole(_MOST_INPUTS), "outputs": Whole(10_000)},
     times="1 a session",
 )
 def count_inputs(party: Party, *, task: str) -> dict[str, int]:
@@ -100,7 +103,7 @@ def count_inputs(party: Party, *, task: str) -> dict[str, int]:
     times="1 a session",
 )
 def begin_part(
-    party: Party, *, model: str, active: LabelHolder, helper: PartyName, owners: dict[PartyName, int],
+    party: Party, *, model: str, active: LabelHolder, helper: PartyName, owners: dict[PartyName, Inputs],
     width: Annotated[int, Between(1, 4096)], outputs: Annotated[int, Between(1, 10_000)], seed: int, task: str,
     mixed: bool, small: bool,
 ) -> None:  # fmt: skip
@@ -111,6 +114,8 @@ def begin_part(
     """
     who, shape = Roles(active, helper, owners), Shape(width, outputs, seed)
     check_shape(party, active, shape)
+    if max(owners.values(), default=0) * width > _MOST_WEIGHTS:
+        raise OperationRefused(party.name, "begin_part", f"an owner has more than {_MOST_WEIGHTS} first weights")
     encoder, generator = InputEncoder.fit(party.table, party.columns), party.generator("first weights", seed)
     spread = small_spread(sum(who.owners.values())) if small else FIRST_SPREAD
     inputs, basis = len(encoder.owner), None
