@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import multiprocessing
 import os
 import random
@@ -32,7 +31,7 @@ from fedsift.core.transports.base import Transport
 from fedsift.errors import FedsiftError
 from hostile.cases import CASES, MORE, fit, sites_of
 from hostile.mutants import LONGEST_S, Lying, OneByOne, Recorded, Used, limited, mutated, received
-from hostile.strikes import ENOUGH, Tally, strike
+from hostile.strikes import ENOUGH, Tally, strike, unheard
 
 ALL = {**CASES, **MORE}
 EACH = 200  # changed forms of one request
@@ -135,10 +134,10 @@ STRIKES = {"requests": strike_requests, "replies": strike_replies}
 def unit(kind: str, name: str, seed: int, wanted: int) -> Result:
     """One unit, in a process of its own."""
     warnings.simplefilter("ignore")
-    logging.getLogger("fedsift").propagate = False  # what sites log about unforeseen errors is in the tally
     start = time.process_time()
     try:
-        tally = STRIKES[kind](name, seed, wanted)
+        with unheard("fedsift"):
+            tally = STRIKES[kind](name, seed, wanted)
     except Exception as error:  # the honest run that is struck did not get through
         tally = Tally(errors=[f"{name}, seed {seed}: no honest run: {type(error).__name__}: {error}"[:900]])
     return kind, name, tally, time.process_time() - start

@@ -13,7 +13,8 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import GeneratorType
@@ -121,14 +122,31 @@ def raised_in(error: BaseException) -> str:
 PLACES = _Places()
 
 
+@contextmanager
+def unheard(name: str) -> Iterator[logging.Logger]:
+    """What a logger says is passed on to nobody meanwhile: it is in the tally."""
+    logger = logging.getLogger(name)
+    before, logger.propagate = logger.propagate, False
+    try:
+        yield logger
+    finally:
+        logger.propagate = before
+
+
 def strike(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:
     """Send each of the changed forms of this request; raise nothing: what is wrong stands in the tally."""
+    with unheard("fedsift.core.party") as logger:
+        logger.addHandler(PLACES)
+        try:
+            return _struck(site, data, mutants)
+        finally:
+            logger.removeHandler(PLACES)
+
+
+def _struck(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:
     tally, operation, kept = Tally(), str(decode(data)["operation"]), Before(site)
     kept.bring_back()
     before = memory(site)
-    logger = logging.getLogger("fedsift.core.party")
-    logger.addHandler(PLACES)
-    logger.propagate = False
     for mutant in mutants:
         try:
             changed = send(site, operation, mutant, before, tally)
@@ -144,7 +162,6 @@ def strike(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:
             kept.bring_back()
             before = memory(site)
     kept.end()
-    logger.removeHandler(PLACES)
     return tally
 
 

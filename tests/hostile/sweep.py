@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import multiprocessing
 import os
 import random
@@ -33,7 +32,7 @@ from fedsift.errors import FedsiftError, MessageError
 from hostile.cases import fit, sites_of
 from hostile.fuzz import ALL
 from hostile.mutants import ODD, Lying, OneByOne, Recorded, Used, limited, received
-from hostile.strikes import ENOUGH, Tally, raised_in, strike
+from hostile.strikes import ENOUGH, Tally, raised_in, strike, unheard
 
 Path = tuple[Any, ...]
 _INSIDE = {"requests": "arguments", "replies": "ok"}
@@ -245,11 +244,11 @@ SWEEPS = {"requests": sweep_requests, "orders": sweep_orders, "replies": sweep_r
 def swept(kind: str, name: str) -> tuple[str, str, Tally, float]:
     """One case, in a process of its own."""
     warnings.simplefilter("ignore")
-    logging.getLogger("fedsift").propagate = False
     start = time.process_time()
     random.seed(0)
     try:
-        tally = SWEEPS[kind](name)
+        with unheard("fedsift"):
+            tally = SWEEPS[kind](name)
     except Exception as error:
         tally = Tally(errors=[f"{name}: no honest run: {type(error).__name__}: {error}"[:900]])
     return kind, name, tally, time.process_time() - start
