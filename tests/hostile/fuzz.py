@@ -26,12 +26,12 @@ from collections import Counter
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from itertools import zip_longest
 
-from fedsift.core.party import UNFORESEEN, Site
+from fedsift.core.party import Site
 from fedsift.core.transports.base import Transport
 from fedsift.errors import FedsiftError
 from hostile.cases import CASES, MORE, fit, sites_of
-from hostile.mutants import LONGEST_S, Lying, OneByOne, Recorded, Used, limited, mutated, received
-from hostile.strikes import ENOUGH, Tally, strike, unheard
+from hostile.mutants import LONGEST_S, Lying, OneByOne, Recorded, limited, mutated, received
+from hostile.strikes import ENOUGH, Tally, heard_out, strike, unheard
 
 ALL = {**CASES, **MORE}
 EACH = 200  # changed forms of one request
@@ -104,22 +104,14 @@ def strike_replies(name: str, seed: int, wanted: int) -> Tally:
     fit(case, record)
     longest = LONGEST_S + (time.process_time() - start if case.live else 0.0)  # a live one is a whole run of both sides
     for number in range(-(-wanted // 10) if case.live else wanted):
-        start, used, rng = time.process_time(), Used(), random.Random(f"{name} {seed} {number}")
+        start, rng = time.process_time(), random.Random(f"{name} {seed} {number}")
         played: Transport = Lying(record.replies, rng)
         if case.live:
             played = OneLie(sites_of(case), rng.randint(1, len(record.replies)), rng)
-        try:
-            with limited(name, longest) as used:
-                if isinstance(played, Lying):
-                    received(record, played)
-                fit(case, played)
-            tally.accepted += 1
-        except FedsiftError as error:
-            tally.refused += 1
-            if UNFORESEEN in str(error):
-                tally.errors.append(f"{name}, seed {seed}, reply {number}: {error}"[:900])
-        except Exception as error:
-            tally.errors.append(f"{name}, seed {seed}, reply {number}: {type(error).__name__}: {error}"[:900])
+        with heard_out(f"{name}, seed {seed}, reply {number}", tally), limited(name, longest) as used:
+            if isinstance(played, Lying):
+                received(record, played)
+            fit(case, played)
         if len(tally.errors) >= ENOUGH:
             break
         tally.sent += 1

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.message import decode
-from fedsift.core.party import Site
+from fedsift.core.party import UNFORESEEN, Site
+from fedsift.errors import FedsiftError
 from hostile.mutants import Untyped, is_typed, limited
 
 ENOUGH = 5  # errors of a unit
@@ -131,6 +132,20 @@ def unheard(name: str) -> Iterator[logging.Logger]:
         yield logger
     finally:
         logger.propagate = before
+
+
+@contextmanager
+def heard_out(where: str, tally: Tally) -> Iterator[None]:
+    """A coordinator that hears changed replies goes on or refuses them in words; anything else is an error."""
+    try:
+        yield
+        tally.accepted += 1
+    except FedsiftError as error:
+        tally.refused += 1
+        if UNFORESEEN in str(error):
+            tally.errors.append(f"{where}: {error}"[:900])
+    except Exception as error:
+        tally.errors.append(f"{where}: {type(error).__name__}: {error}{raised_in(error)}"[:900])
 
 
 def strike(site: Site, data: bytes, mutants: Iterable[bytes]) -> Tally:

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.message import decode, encode
-from fedsift.core.party import UNFORESEEN, Site
-from fedsift.errors import FedsiftError, MessageError
+from fedsift.core.party import Site
+from fedsift.errors import MessageError
 from hostile.cases import fit, sites_of
 from hostile.fuzz import ALL
-from hostile.mutants import ODD, Lying, OneByOne, Recorded, Used, limited, received
-from hostile.strikes import ENOUGH, Tally, raised_in, strike, unheard
+from hostile.mutants import ODD, Lying, OneByOne, Recorded, limited, received
+from hostile.strikes import ENOUGH, Tally, heard_out, strike, unheard
 
 Path = tuple[Any, ...]
 _INSIDE = {"requests": "arguments", "replies": "ok"}
@@ -221,18 +221,10 @@ def sweep_replies(name: str) -> Tally:
 
 
 def _play(case: Any, record: Recorded, played: OneChange, where: str, tally: Tally) -> None:
-    start, used = time.process_time(), Used()
-    try:
-        with limited(where) as used:
-            received(record, played)
-            fit(case, played)
-        tally.accepted += 1
-    except FedsiftError as error:
-        tally.refused += 1
-        if UNFORESEEN in str(error):
-            tally.errors.append(f"{where}: {error}"[:900])
-    except Exception as error:
-        tally.errors.append(f"{where}: {type(error).__name__}: {error}{raised_in(error)}"[:900])
+    start = time.process_time()
+    with heard_out(where, tally), limited(where) as used:
+        received(record, played)
+        fit(case, played)
     tally.sent += 1
     tally.slowest = max(tally.slowest, time.process_time() - start)
     tally.largest = max(tally.largest, used.grown)
