@@ -22,9 +22,9 @@ from fedsift.crypto.dp import gaussian_noise, rho_to_epsilon
 from fedsift.engineer.bounds import PAID, Range, Spending, check_bounds, noisy_counts, paid_range
 from fedsift.engineer.fed_iife import private as fed_iife
 from fedsift.engineer.flafe import private
-from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.joint_moments import JointMatrices
 from fedsift.engineer.flafe.privacy import Plan, sensitivity
+from fedsift.engineer.flafe.products import Operands
 from fedsift.engineer.flafe.shared_residual import Residual, Sides
 from fedsift.engineer.noisy_model import BITS
 from fedsift.errors import DataError, OperationRefused, ParameterError, SecurityError
@@ -176,11 +176,11 @@ def test_the_old_release_fails_the_same_measurement():
     tables = [Table.read(pd.DataFrame({"x": values}), id=None, label=None, name="shop") for values in (own, far)]
     parties = [Party(Site("shop", table), "") for table in tables]
     holder = np.clip(other, -old.CLIP, old.CLIP)
-    exact = [old.multiply_columns(party, column="x", other=holder, scale=0.0) for party in parties]
+    exact = [old.multiply_noisy(party, column="x", other=holder, scale=0.0) for party in parties]
     claimed, scale = 1.0, old.SENSITIVITY
 
     def release(party):
-        return old.multiply_columns(party, column="x", other=holder, scale=scale)
+        return old.multiply_noisy(party, column="x", other=holder, scale=scale)
 
     told = epsilon_from_below(release, *parties, 1_000, statistic=laplace_ratio(*exact, scale))
     assert told.epsilon > 1.5 * claimed

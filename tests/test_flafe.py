@@ -28,6 +28,7 @@ from fedsift.engineer.bounds import Spending
 from fedsift.engineer.flafe import base as flafe_base
 from fedsift.engineer.flafe import combine as ec
 from fedsift.engineer.flafe import importance as flafe_importance
+from fedsift.engineer.flafe import products
 from fedsift.engineer.flafe.candidates import (
     OwnFeatures,
     Pool,
@@ -40,11 +41,12 @@ from fedsift.engineer.flafe.candidates import (
     scale_candidates,
 )
 from fedsift.engineer.flafe.choice import Alike, choose, take_operands
-from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
+from fedsift.engineer.flafe.combine import combine_columns
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, Pair, column_blocks, plan_products
 from fedsift.engineer.flafe.importance import BinImportance, Spread, feature_codes, open_targets
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, masked_sides
 from fedsift.engineer.flafe.privacy import Plan, sensitivity
+from fedsift.engineer.flafe.products import Combined, NoisyColumns, Operands
 from fedsift.errors import (
     CiphertextError,
     DataError,
@@ -161,7 +163,7 @@ def test_a_key_of_the_coordinators_own_is_refused(monkeypatch):
     ask = fs.Federation.ask
 
     def encrypting(self, function, **kw):
-        if function is ec.encrypt_columns:
+        if function is products.encrypt_columns:
             return [CkksCiphertexts.pack([own.encrypt(np.ones(40 * len(b)), bound=BOUND)]) for b in kw["blocks"]]
         return ask(self, function, **kw)
 
@@ -176,8 +178,8 @@ def test_what_comes_back_cannot_be_linked_to_what_was_sent(monkeypatch):
     column = np.linspace(-2, 2, 50)
     key = CkksSecretKey.generate(1, 30, magnitude_bits=11)
     operand = key.public.encrypt(np.ones(50), bound=1)
-    bare, covered = operand.multiply(column, bound=2), ec._cover(operand.multiply(column, bound=2), [])
-    again = ec._cover(operand.multiply(column, bound=2), [])
+    bare, covered = operand.multiply(column, bound=2), products._cover(operand.multiply(column, bound=2), [])
+    again = products._cover(operand.multiply(column, bound=2), [])
     assert bare.to_bytes() == operand.multiply(column, bound=2).to_bytes()  # a function of what the coordinator has
     assert len({bare.to_bytes(), covered.to_bytes(), again.to_bytes()}) == 3
     for vector in (covered, again):
@@ -255,10 +257,10 @@ def test_flooding_is_not_wider_than_the_noise_it_goes_with(scale):
     precision, magnitude = ec.key_size({"ab": scale, "a2b2": 25 * scale})
     key = CkksSecretKey.generate(1, precision, magnitude_bits=magnitude)
     product = key.encrypt(np.ones(50), bound=BOUND**2).multiply(np.ones(50), bound=BOUND**2)
-    flooded = product.blind(flood_bits=ec._FLOOD_BITS)
+    flooded = product.blind(flood_bits=products.FLOOD_BITS)
     spread = np.std(key.decrypt(flooded) - key.decrypt(product))
     assert 0 < spread < 0.2 * scale
-    assert spread > 2**ec._FLOOD_BITS * product.error  # and it does hide the error
+    assert spread > 2**products.FLOOD_BITS * product.error  # and it does hide the error
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

@@ -93,10 +93,45 @@ def test_what_a_receiver_opens_is_what_travels_unless_said_otherwise():
     def nothing(party) -> None: ...
 
     try:
-        same = operation("test_operations.same", discloses="masked", about="a sum")(nothing)
-        assert (same.opened, same.opened_form, same.concerns) == ("masked: a sum", "masked", "own columns")
+        same = operation("test_operations.same", discloses="aggregate", about="a sum")(nothing)
+        assert (same.opened, same.opened_form, same.concerns) == ("aggregate: a sum", "aggregate", "own columns")
     finally:
         _registry.pop("test_operations.same", None)
+
+
+@pytest.mark.parametrize("form", ["masked", "ciphertext"])
+def test_what_travels_hidden_says_what_is_opened_of_it_or_that_nobody_does(form):
+    """A site's rules, its journal and the page that a person approves go by that, not by how it travels."""
+
+    def nothing(party) -> None: ...
+
+    with pytest.raises(ParameterError, match="say what is opened of it in the end"):
+        operation("test_operations.hidden", discloses=form, about="a share")
+    try:
+        share = operation("test_operations.hidden", discloses=form, about="a share", opened="nobody")(nothing)
+        assert (share.opened_form, share.released(np.ones(3)).bits) == (form, 0)
+    finally:
+        _registry.pop("test_operations.hidden", None)
+
+
+#: What travels hidden and is read in the end, row by row: form and reader.
+READ_BY_ROW = {
+    "boost.take_cuts": ("pseudonymous", "active"), "boost.route_hidden": ("pseudonymous", "active"),
+    "boost.show_scores": ("pseudonymous", "active"), "boost.tell_sides": ("plain", "active"),
+    "descent.share_scores": ("pseudonymous", "active"), "logistic.part_scores": ("pseudonymous", "active"),
+    "hyfdca.step_and_score": ("pseudonymous", "active"), "hyfdca.score_rows": ("pseudonymous", "active"),
+    "flafe.multiply_columns": ("plain", "parties"), "flafe.multiply_noisy": ("pseudonymous", "parties"),
+    "flafe.prediction_share": ("pseudonymous", "active"), "sine_network.send_answer": ("pseudonymous", "active"),
+    "network_lattice.open_lattice": ("pseudonymous", "active"), "network_lattice.learn_lattice": ("plain", "passive"),
+}  # fmt: skip
+
+
+def test_what_is_read_row_by_row_of_hidden_messages_is_declared_with_its_reader():
+    hidden = [each for each in own_operations() if each.discloses in ("masked", "ciphertext")]
+    found = {each.id: (each.opened_form, each.opened_by) for each in hidden}
+    assert {id: told for id, told in found.items() if told[0] in ("plain", "pseudonymous")} == {
+        **READ_BY_ROW, "hyfdca.open_part": ("plain", "parties"),
+    }  # fmt: skip
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_secrets_are_in_no_repr():
     assert not any(seed.hex() in repr(side) or repr(seed) in repr(side) for seed in side._seeds.values())
 
 
-@operation("test_pairs.send", discloses="ciphertext", about="a sealed number", reply=SealedBox)
+@operation("test_pairs.send", discloses="ciphertext", about="a sealed number", opened="nobody", reply=SealedBox)
 def send(party, *, to):
     return party.held(Pairs).seal(np.full(8, 271828.1828), to=to, about="number", number=1)
 

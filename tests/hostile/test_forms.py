@@ -15,8 +15,12 @@ import pytest
 from method_cases import NEEDS_TORCH, QUICK
 
 from fedsift import testing
+from fedsift.core.federation import Federation
+from fedsift.engineer.flafe.private import plan_columns
+from fedsift.engineer.flafe.products import multiply_columns, multiply_noisy
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.methods import METHODS, MODELS
+from hostile.cases import noisy
 from hostile.coordinator import Hostile, refused
 
 FORMS = {
@@ -79,3 +83,20 @@ def test_own_sums_are_not_given_in_the_clear_where_the_method_has_no_open_form()
     job = hostile.of(METHODS["knockoffs"](), partition="horizontal", active=None, label_parties=("bank", "shop"))
     session = hostile.begin(job)
     refused(hostile.send("bank", "study.feature_sums.open", session=session, job=job.hash), "protection = 'unsaid'")
+
+
+@pytest.mark.parametrize("exact", [False, True], ids=["the noisy product", "the exact product"])
+def test_columns_are_not_combined_without_the_noise_that_the_job_promises(monkeypatch, exact):
+    """Until November 2026 the noise was what an earlier step had left: a coordinator that skipped that step got
+    products without any, and their holder the other party's columns."""
+    ask = Federation.ask
+
+    def skipping(self, function, **asked):
+        if function is plan_columns:
+            return {}
+        return ask(self, multiply_columns if exact and function is multiply_noisy else function, **asked)
+
+    monkeypatch.setattr(Federation, "ask", skipping)
+    fitted = KNOWN["vertical_flafe"](n_operands=2, n_features=2, **noisy())
+    with pytest.raises(OperationRefused, match="epsilon = 'set'" if exact else "an earlier step .* must come first"):
+        fitted.fit(testing.federation("vertical"))

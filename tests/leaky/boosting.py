@@ -16,7 +16,7 @@ BITS = 20
 RATE = 0.3
 
 
-@operation("leaky_boosting.next_trees", discloses="ciphertext", about="gradients", reply=ANY)
+@operation("leaky_boosting.next_trees", discloses="ciphertext", about="gradients", opened="nobody", reply=ANY)
 def next_trees(party, *, depth):
     """One more tree; its root is the first node to be summed."""
     state = party.state

@@ -19,9 +19,13 @@ def standardised(values):
 
 
 @operation(
-    "leaky_combinations.multiply_columns", discloses="ciphertext", about="a product with noise", reply=np.ndarray
+    "leaky_combinations.multiply_noisy",
+    discloses="ciphertext",
+    about="a product with noise",
+    opened="nobody",
+    reply=np.ndarray,
 )
-def multiply_columns(party, *, column, other, scale):
+def multiply_noisy(party, *, column, other, scale):
     """The product with the holder's column; Laplace noise of a scale that the request names."""
     exact = standardised(party.table.values(column)) * other
     return exact + np.random.default_rng().laplace(0.0, scale, len(exact)) if scale else exact

@@ -49,7 +49,7 @@ def draw_folds(party, *, folds, stratify, seed, task):
     return {"fold": fold}
 
 
-@operation("leaky_draws.next_trees", discloses="ciphertext", about="row sets of boosters", reply=dict)
+@operation("leaky_draws.next_trees", discloses="ciphertext", about="row sets of boosters", opened="nobody", reply=dict)
 def next_trees(party, *, folds, seed, held_out):
     fold = dealt(party.labels().codes, folds, seed)
     parts = [fold != 0] if held_out else [np.ones(len(fold), dtype=bool), *(fold != f for f in range(folds))]

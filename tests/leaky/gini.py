@@ -16,7 +16,9 @@ def pitch(rows):
     return 2 * (term + HIDING_BITS) + (MOST_BINS * 2).bit_length() + 4
 
 
-@operation("leaky_gini.encrypt_one_hot", discloses="ciphertext", about="classes, encrypted", reply=dict)
+@operation(
+    "leaky_gini.encrypt_one_hot", discloses="ciphertext", about="classes, encrypted", opened="nobody", reply=dict
+)
 def encrypt_one_hot(party):
     key = own_key(party, "auto").public
     codes = party.labels().codes.tolist()
@@ -28,6 +30,7 @@ def encrypt_one_hot(party):
     discloses="masked",
     receives="ciphertext",
     about="scaled label counts of bins",
+    opened="nobody",
     reply=dict,
 )
 def masked_impurities(party, *, key, layer):

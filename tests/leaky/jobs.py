@@ -20,7 +20,12 @@ def define_view(party, *, view, rows):
 
 
 @operation(
-    "leaky_jobs.class_sums", discloses="ciphertext", receives="ciphertext", about="encrypted per-class sums", reply=dict
+    "leaky_jobs.class_sums",
+    discloses="ciphertext",
+    receives="ciphertext",
+    about="encrypted per-class sums",
+    opened="nobody",
+    reply=dict,
 )
 def class_sums(party, *, key, rows, layouts):
     values = party.table.matrix(party.columns)

@@ -21,7 +21,7 @@ def under_one_mask(party, values, fresh):
     return values + party.state["mask"]
 
 
-@operation("leaky_masks.residual_shares", discloses="masked", about="labels under a mask", reply=ANY)
+@operation("leaky_masks.residual_shares", discloses="masked", about="labels under a mask", opened="nobody", reply=ANY)
 def residual_shares(party, *, factor, fresh):
     return under_one_mask(party, ring(factor * party.labels().codes[:, None]), fresh)
 
@@ -31,7 +31,7 @@ def gradient_shares(party, *, share):
     """A passive party takes what is uniform to it."""
 
 
-@operation("leaky_masks.hide_columns", discloses="masked", about="columns under a mask", reply=ANY)
+@operation("leaky_masks.hide_columns", discloses="masked", about="columns under a mask", opened="nobody", reply=ANY)
 def hide_columns(party, *, factor, fresh):
     return under_one_mask(party, ring(factor * party.table.matrix(party.columns)), fresh)
 

@@ -108,7 +108,7 @@ def products_in_the_clear(fed):
         run.ask(masked_sides, to=run.parties, each=each)
 
 
-@operation("leaky_measures.divide_rows", discloses="masked", about="columns under one mask", reply=ANY)
+@operation("leaky_measures.divide_rows", discloses="masked", about="columns under one mask", opened="nobody", reply=ANY)
 def divide_rows(party, *, factor):
     return under_one_mask(party, ring(factor * party.table.matrix(party.columns)), fresh=False)
 

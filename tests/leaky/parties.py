@@ -9,7 +9,7 @@ import numpy as np
 from fedsift.core.binning import codes_of
 from fedsift.core.operation import ANY, operation
 from fedsift.engineer.flafe.candidates import Operands, OwnFeatures
-from fedsift.engineer.flafe.combine import Combined
+from fedsift.engineer.flafe.products import Combined
 from leaky.scores import f_statistic
 from leaky.sums import label_products, show_standardised, standardised
 

@@ -43,6 +43,7 @@ def inner_products(party, *, products):
     "leaky_sums.weigh_rows",
     discloses="masked",
     about="nothing more",
+    opened="nobody",
     learns="for each column the sum of column times dual",
 )
 def weigh_rows(party, *, products):
@@ -56,6 +57,7 @@ def weigh_rows(party, *, products):
     "leaky_sums.partial_scores",
     discloses="masked",
     about="nothing more",
+    opened="nobody",
     receives="aggregate",
     learns="its own coefficients",
 )

@@ -178,6 +178,7 @@ WAIVERS: dict[str, str] = {
     "flafe.alike_features": f"A bit for every two of a party's own unnamed features, nothing of labels, "
     f"{_AT_COORDINATOR}.",
     "flafe.encrypt_columns": f"{_CIPHER} open_combinations.",
+    "flafe.multiply_columns": f"{_CIPHER} open_combinations.",
     "flafe.encrypt_target": f"{_CIPHER} open_targets.",
     "flafe.show_columns": "secure=False: whole columns in the clear, as the option and the ledger say; nothing to "
     "measure.",

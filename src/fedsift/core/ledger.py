@@ -247,6 +247,11 @@ def later(value: object) -> Release:
     return Release(0, 0.0)
 
 
+def other_persons(value: object) -> Release:
+    """Sums that parties with the same columns read, whose rows are of other persons: written down, not counted."""
+    return Release(0, 0.0)
+
+
 def row_by_row(value: object) -> Release:
     """A number of each row, which somebody reads: limited by how often, not in bits (any budget would be exceeded)."""
     return Release(1, 24.0, by_row=True)

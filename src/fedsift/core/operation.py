@@ -27,6 +27,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 ROLES = ("any", "passive", "active")
+HIDDEN, NOBODY = ("ciphertext", "masked"), "nobody"
 CONCERNS = ("nothing", "own columns", "labels", "own columns and labels")
 
 
@@ -138,8 +139,8 @@ def operation(
     learns : what the party itself gets to know by running it (by decrypting, say), in words.
     needs : which of a site's exceptions (``site/policy.py``) let it pass although its form is not accepted.
     role : who runs it: ``"active"`` (a label holder), ``"passive"`` (a party without the label) or ``"any"``.
-    opened : what the reply's receiver can open or compute, form first: ``"aggregate: label sums of unnamed bins"``.
-        Left out, it is what travels.
+    opened : what somebody can open or compute of the reply in the end, form first: ``"aggregate: label sums of unnamed
+        bins"``; or ``"nobody"``. Left out, it is what travels; what travels hidden must say it.
     concerns : whose data the reply is about: ``"own columns"``, ``"labels"``, both, or ``"nothing"``.
     min_cell, epsilon : the name of the argument that carries the smallest cell, or the privacy loss; a site's policy
         judges it.
@@ -172,7 +173,9 @@ def operation(
         raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
     check_form(discloses)
     check_form(receives)
-    opened = opened or f"{discloses}: {about}"
+    if discloses in HIDDEN and not opened:
+        raise ParameterError(f"{id} travels as {discloses!r}: say what is opened of it in the end, or opened='nobody'")
+    opened = f"{discloses}: {about}" if opened in ("", NOBODY) else opened
     check_form(opened.partition(":")[0])
     concerns = concerns or ("nothing" if discloses == "control" else "own columns")
     if role not in ROLES or concerns not in CONCERNS:

@@ -220,7 +220,7 @@ class _Grading:
 
 @operation(
     "scores.begin_grading", discloses="masked", receives="masked", times="1 a session",
-    about="numbers of one step of a measure, each under a fresh mask, sealed for the other party",
+    about="numbers of one step of a measure, each under a fresh mask, sealed for the other party", opened="nobody",
     concerns="own columns and labels", reply=SealedBox,
 )  # fmt: skip
 def begin_grading(
@@ -245,7 +245,7 @@ def begin_grading(
 
 @operation(
     "scores.grade_on", discloses="masked", receives="masked", times="1000 a session",
-    about="numbers of one step of a measure, each under a fresh mask, sealed for the other party",
+    about="numbers of one step of a measure, each under a fresh mask, sealed for the other party", opened="nobody",
     concerns="own columns and labels", reply=(SealedBox, type(None)),
 )  # fmt: skip
 def grade_on(party: Party, *, box: SealedBox) -> SealedBox | None:

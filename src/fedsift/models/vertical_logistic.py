@@ -110,6 +110,8 @@ def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
     times="1 a session",
     discloses="masked",
     about="its part of the scores of the rows under masks that it shares with the label holder",
+    opened="pseudonymous: the score of each row, in total over all parties",
+    opened_by="active",
     reply=Array("i", 2),
 )
 def part_scores(party: Party, *, model: str, label_holder: LabelHolder) -> Ring:
@@ -126,6 +128,7 @@ def _hidden(party: Party, scores: Floats, label_holder: LabelHolder, purpose: st
     times="1 a session",
     discloses="masked",
     about="its part of the scores of the rows under masks shared with the label holder, for a measure on shares",
+    opened="nobody",
     reply=Array("i", 2),
     role="passive",
 )

@@ -70,6 +70,7 @@ class GroupSecrets:
     "group.draw_secrets",
     discloses="ciphertext",
     about="secrets of the groups that it leads, sealed for their members",
+    opened="nobody",
     learns="who is in which group",
     reply=ByName(ByName(SealedBox)),
     after="pairs.meet",

@@ -55,7 +55,7 @@ def whole_row_weights(party: Party, labels: Labels) -> NDArray[np.int64] | None:
 
 @operation(
     "descent.hide_row_weights", discloses="masked", role="active", concerns="labels",
-    about="what its rows count, under one-time masks that it shares with one other party",
+    about="what its rows count, under one-time masks that it shares with one other party", opened="nobody",
     reply=Array("i", 2), times="1 a session", after="descent.hide_columns",
 )  # fmt: skip
 def hide_row_weights(party: Party) -> Ring:
@@ -70,7 +70,7 @@ def hide_row_weights(party: Party) -> Ring:
 @operation(
     "descent.weigh_share", discloses="masked", receives="masked", role="passive",
     about="masks of the weights of rows times a share of residuals that is uniform to it, under fresh masks",
-    reply=Array("i", 2), times=STEPS,
+    opened="nobody", reply=Array("i", 2), times=STEPS,
 )  # fmt: skip
 def weigh_share(party: Party, *, share: Ring, step: Step, label_holder: LabelHolder) -> Ring:
     """The label holder's helper."""

@@ -81,7 +81,7 @@ def _gradient(reply: ResidualShares | GradientShares) -> Release:
 
 @operation(
     "descent.hide_columns", discloses="masked",
-    about="its columns under one-time masks that it shares with one other party",
+    about="its columns under one-time masks that it shares with one other party", opened="nobody",
     reply=Array("i", 2), times="1 a session",
 )  # fmt: skip
 def hide_columns(
@@ -120,6 +120,8 @@ def _helped(columns: Columns, seed: bytes, step: int) -> Ring:
 @operation(
     "descent.share_scores", discloses="masked", receives="masked",
     about="its rows' part of the scores, and of the sums of its columns times residuals, under one-time masks",
+    opened="pseudonymous: where the label is classes, the score of each row in total over all parties",
+    opened_by="active",
     releases=lambda reply: scores_read(reply.scores if reply.read else None), reply=ScoreParts, times=STEPS,
 )  # fmt: skip
 def share_scores(

@@ -128,6 +128,7 @@ Halves = dict[str, list[bytes]]
     "labels.encrypt_classes",
     discloses="ciphertext",
     about="class of each row, encrypted",
+    opened="nobody",
     reply=SentLabels,
     role="active",
     concerns="labels",

@@ -114,7 +114,7 @@ def _check_job(party: Party, operation: str) -> None:
 @operation(
     "weighted.hide_sides", discloses="masked",
     about="its columns and products of every two of them under one-time masks shared with the label holder, and its "
-    "columns under masks shared with other parties",
+    "columns under masks shared with other parties", opened="nobody",
     reply={"sides": ByName(Array("i", 2)), "covered": ByName(Array("i", 2))}, role="passive", times=1,
     after="pairs.meet",
 )  # fmt: skip

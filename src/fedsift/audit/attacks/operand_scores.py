@@ -31,8 +31,8 @@ from fedsift.audit.views import Truth, View
 from fedsift.core.binning import codes_of
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool
 from fedsift.engineer.flafe.choice import Alike
-from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.importance import BINS, feature_codes
+from fedsift.engineer.flafe.products import Operands
 
 _MOST = 400  # candidates that are looked at: those told most of, and some others
 _LOST = 200  # of those that were not chosen

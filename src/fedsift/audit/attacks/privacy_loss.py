@@ -142,7 +142,7 @@ def movement(exact: Release, table: object, neighbour: object) -> float:
 
 
 @attack(
-    reads=["multiply_columns"],
+    reads=["multiply_noisy"],
     role="passive",
     target="membership",
     knows="the other rows of the table, and the holder's column",
@@ -156,7 +156,7 @@ def combinations_lose_more(view: View, truth: Truth) -> Measure:
     that row moves is seen. Noise is drawn anew at the scale of the accepted job, and the holder's column is a stand-in
     (normal): the party does not have it.
     """
-    asked, told = view.requests("multiply_columns"), view.replies("bounded_operands")
+    asked, told = view.requests("multiply_noisy"), view.replies("bounded_operands")
     if not asked or not told:
         return Measure("epsilon", 0.0, 0.0, 0.0, note="nothing to read: the job claims no epsilon")
     job = view.job_of(asked[0].session)

@@ -14,7 +14,7 @@ from fedsift.audit.attacks.embedding_decoder import SHARE, decode, explained
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
 from fedsift.audit.views import Truth, View
-from fedsift.engineer.flafe.combine import Combined, Operands
+from fedsift.engineer.flafe.products import Combined, Operands
 
 READS = ("open_combinations", "take_combinations")
 _KNOWS = "5 % of the rows of the other party"

@@ -29,13 +29,13 @@ from fedsift.core.operation import together
 from fedsift.engineer.flafe import (
     candidates,
     choice,
-    combine,
     compare,
     importance,
     joint,
     joint_moments,
     prediction,
     private,
+    products,
     shared_residual,
     statistics,
 )
@@ -61,7 +61,7 @@ _MASKS = "it reads columns under masks that two parties share, and deals the ran
 OPERATIONS = (
     *candidates.OPERATIONS,
     *choice.OPERATIONS,
-    *combine.OPERATIONS,
+    *products.OPERATIONS,
     *compare.OPERATIONS,
     *joint.OPERATIONS,
     *joint_moments.OPERATIONS,

@@ -21,8 +21,8 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import Pool, formed
-from fedsift.engineer.flafe.combine import Combined, Operands
 from fedsift.engineer.flafe.features import Position, What
+from fedsift.engineer.flafe.products import Combined, Operands
 from fedsift.errors import OperationRefused, ReplyError
 
 _ALIKE = 0.98  # a feature that follows a chosen one so closely adds nothing

@@ -18,10 +18,10 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.engineer.flafe.asked import check_places
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, formed, own_target
-from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import CrossFeature, Feature, column_unit
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
+from fedsift.engineer.flafe.products import Operands
 from fedsift.errors import DataError, OperationRefused
 from fedsift.mpc.ring import from_ring, to_ring
 from fedsift.mpc.secure_sum import SecureSum, summed

@@ -179,6 +179,7 @@ def _target_columns(party: Party, task: Task) -> NDArray[np.int64]:
     times=1,
     discloses="ciphertext",
     about="target of each training row, encrypted",
+    opened="nobody",
     reply=SentLabels,
     role="active",
     concerns="labels",

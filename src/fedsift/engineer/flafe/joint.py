@@ -17,9 +17,10 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.asked import check_places
 from fedsift.engineer.flafe.candidates import Pool, evaluate_at
-from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands, combine_columns
+from fedsift.engineer.flafe.combine import combine_columns
 from fedsift.engineer.flafe.features import CrossFeature, Pair, read_record
 from fedsift.engineer.flafe.grid import Layout
+from fedsift.engineer.flafe.products import Combined, NoisyColumns, Operands
 from fedsift.errors import SecurityError
 from fedsift.select.engineered import add_engineered, own_features
 from fedsift.select.selection import Selection

@@ -82,6 +82,8 @@ class Side:
     times="4 x max_iter",
     discloses="masked",
     about="columns under one-time masks: only sums of products with another party's columns can be read",
+    opened="aggregate: sums of products of its columns and the target with other parties' columns",
+    concerns="own columns and labels",
     reply=[[Array("i", 2)]],
 )
 def masked_sides(party: Party, *, tasks: list[dict[str, str | int]]) -> list[list[Ring]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsift.core.arguments import LabelHolder, PartyName
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import row_by_row
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.candidates import evaluate_at
@@ -94,6 +95,9 @@ def add_terms(party: Party, *, peer: PartyName, sent: Ring, number: int, weights
     times=1,
     discloses="masked",
     about="its part of the prediction of each row, masked: the label holder reads the total over all parties",
+    opened="pseudonymous: the prediction of each row, in total over all parties",
+    opened_by="active",
+    releases=row_by_row,
     reply=[Array("i")],
 )
 def prediction_share(party: Party, *, reader: LabelHolder, others: list[PartyName], number: int) -> list[Ring]:

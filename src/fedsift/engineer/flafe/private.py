@@ -34,11 +34,11 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.engineer.bounds import Range, bounded_columns, ranges_of, target_range
 from fedsift.engineer.flafe.candidates import evaluate_at, own_target
-from fedsift.engineer.flafe.combine import Combined, NoisyColumns, Operands
 from fedsift.engineer.flafe.features import BOUND
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts
 from fedsift.engineer.flafe.privacy import SCORE_LIMIT, Plan
+from fedsift.engineer.flafe.products import Combined, NoisyColumns, Operands
 from fedsift.engineer.flafe.shared_residual import (
     NumberedPair,
     Residual,

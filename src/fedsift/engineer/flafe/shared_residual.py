@@ -150,6 +150,7 @@ def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
     times=1,
     discloses="masked",
     about="a share of the residual for every pair of other parties, masked for its receiver",
+    opened="nobody",
     reply=ByName(ByName(Array("i"))),
 )
 def split_residual(party: Party, *, pairs: list[list[str | int]]) -> dict[str, dict[str, Ring]]:
@@ -283,6 +284,7 @@ def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
     discloses="masked",
     receives="masked",
     about="a column less a random vector, masked for the other party of the pair",
+    opened="nobody",
     reply=Array("i"),
 )
 def hide_factor(
@@ -319,6 +321,7 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
     discloses="masked",
     receives="masked",
     about="its share of a product column, split for the other pairs of parties and masked for the receivers",
+    opened="nobody",
     reply=ByName(ByName(Array("i"))),
 )
 def share_product(

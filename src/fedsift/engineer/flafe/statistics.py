@@ -29,9 +29,9 @@ from fedsift.core.job import Job
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.engineer.flafe.candidates import OwnFeatures, formed, own_target
-from fedsift.engineer.flafe.combine import Operands
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, read_record
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
+from fedsift.engineer.flafe.products import Operands
 from fedsift.engineer.flafe.shared_residual import (
     NumberedPair,
     Residual,

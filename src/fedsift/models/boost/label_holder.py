@@ -49,6 +49,7 @@ _CUTS = {"job": Array("i"), "node": Array("i"), "column": Array("i"), "unseen_le
     times="20000 a session",
     discloses="ciphertext",
     about="gradient of each row, encrypted",
+    opened="nobody",
     reply=_TREES,
 )
 def next_trees(

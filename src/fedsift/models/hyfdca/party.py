@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import LabelHolder, PartyName
-from fedsift.core.ledger import scores_read
+from fedsift.core.ledger import Release, other_persons, scores_read
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
@@ -147,6 +147,9 @@ def _moved(
     times=ROUNDS,
     discloses="masked",
     about="weights of its columns for a party with the same columns that missed a round, readable to those alone",
+    opened="aggregate: weights of its columns, to a party with the same columns",
+    opened_by="parties",
+    releases=other_persons,
     reply=HandedOver,
 )
 def hand_over(party: Party, *, number: int, columns: bool, holders: bool) -> HandedOver:
@@ -163,12 +166,22 @@ def _bits(walk: Walk) -> np.ndarray:
     return to_bits(walk.track.u, walk.track.g, walk.total.view(np.float64))
 
 
+def _sums_told(reply: RaisedDuals) -> Release:
+    """What the other parties with these rows read of a round: a sum for each of their columns and outputs."""
+    return Release(sum(correction.size for correction in reply.corrections.values()), 53.0)
+
+
 @operation(
     "hyfdca.raise_duals",
     times=ROUNDS,
     discloses="masked",
     receives="masked",
     about="duals of the rows less random numbers, for the other parties with these rows; their sum, for label holders",
+    opened="aggregate: in each round, for each column of the other parties with these rows, the sum of column times "
+    "dual (tells about labels)",
+    opened_by="passive",
+    concerns="labels",
+    releases=_sums_told,
     learns="the score of each of its rows: its own part, and the sum of the other parties' parts",
     reply=RaisedDuals,
 )
@@ -225,6 +238,9 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
     discloses="masked",
     receives="masked",
     about="sums of the duals weighted by its columns, for the parties with the same columns",
+    opened="aggregate: sums of duals weighted by its columns, in total over the parties with the same columns",
+    opened_by="parties",
+    releases=other_persons,
     learns="for each of its columns the sum over its rows of column times dual",
     reply=MAYBE_RING,
 )
@@ -346,6 +362,8 @@ def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
     times="1 a session",
     discloses="masked",
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
+    opened="pseudonymous: the score of each row, in total over all parties",
+    opened_by="active",
     reply=MAYBE_RING,
 )
 def score_rows(party: Party, *, model: str, number: int, among: list[PartyName], reader: LabelHolder) -> Ring | None:

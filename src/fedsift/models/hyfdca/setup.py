@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.binning import MAX_CATEGORY_BINS
 from fedsift.core.labels import amounts, is_amount
+from fedsift.core.ledger import other_persons
 from fedsift.core.message import decode, encode, message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -128,6 +129,9 @@ def describe_part(party: Party, *, task: str, holder: bool) -> Described:
     times="1 a session",
     discloses="ciphertext",
     about="the categories of its columns, readable to the parties with the same columns",
+    opened="plain: the categories of its columns, to the parties with the same columns",
+    opened_by="parties",
+    needs=("column names",),
     reply=(bytes, type(None)),
 )
 def open_part(party: Party, *, place: Place, classes: list[str], regression: bool) -> bytes | None:
@@ -178,6 +182,10 @@ def _box(party: Party, group: str) -> ChaCha20Poly1305:
     discloses="masked",
     receives="ciphertext",
     about="counts and sums of its columns (label holders: of the target), for the parties with the same columns",
+    opened="aggregate: counts and sums of its columns (label holders: of the target), in total over parties with "
+    "the same columns",
+    opened_by="parties",
+    releases=other_persons,
     learns="the categories that the parties with the same columns have together",
     reply=Totals,
     sums=True,
@@ -262,6 +270,10 @@ def _centre(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     discloses="masked",
     receives="masked",
     about="squared deviations of its columns (label holders: of the target), for the parties with the same columns",
+    opened="aggregate: squared deviations of its columns (label holders: of the target), in total over parties with "
+    "the same columns",
+    opened_by="parties",
+    releases=other_persons,
     learns="the means of its columns over all parties with the same columns",
     reply=Totals,
 )
@@ -289,6 +301,9 @@ def _spread(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
     discloses="masked",
     receives="masked",
     about="products of its columns, for parties with the same columns; its columns less random ones, for label holders",
+    opened="aggregate: products of its columns, in total over the parties with the same columns",
+    opened_by="parties",
+    releases=other_persons,
     learns="the deviations of its columns over all parties with the same columns",
     reply=Scaled,
 )

@@ -132,6 +132,7 @@ def _check_asked(party: Party) -> None:
     when="epsilon=none|unsaid",
     discloses="ciphertext",
     about="class of each row, encrypted",
+    opened="nobody",
     reply=SentLabels,
     role="active",
     concerns="labels",

@@ -172,6 +172,7 @@ def _asked(party: Party) -> int:
     when="epsilon=none|unsaid",
     discloses="ciphertext",
     about="class of each row, encrypted",
+    opened="nobody",
     reply=SentLabels,
     role="active",
     concerns="labels",

@@ -99,6 +99,7 @@ def _weights(party: Party) -> Ints:
     when="epsilon=none|unsaid",
     discloses="ciphertext",
     about="class of each row and what it counts, encrypted",
+    opened="nobody",
     reply=SentLabels,
     role="active",
     concerns="labels",

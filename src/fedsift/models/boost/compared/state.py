@@ -61,6 +61,7 @@ class Talks:
     discloses="masked",
     receives="masked",
     about="numbers of one step of comparing cuts, each under a fresh mask, sealed for the other party",
+    opened="nobody",
     learns="nothing: numbers under masks that it does not have",
     concerns="own columns and labels",
     reply=ByName(SealedBox),

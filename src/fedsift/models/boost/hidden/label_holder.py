@@ -162,6 +162,7 @@ GRADIENTS = {"boxes": ByName(SealedBox), "more": bool}
     times="20000 a session",
     discloses="masked",
     about="gradients of the rows by node, under a mask and sealed for the other parties",
+    opened="nobody",
     reply=GRADIENTS,
 )
 def hide_gradients(
@@ -240,6 +241,9 @@ def _lay_out(job: Job, nodes: list[Node | None], tree: Tree, values: Ring, count
     times="240000 a session",
     discloses="masked",
     about="its half of the sums, under a mask; gradient sums of nodes, and the best gain of its own columns in each",
+    opened="aggregate: gradient sums of nodes and of unnamed candidate cuts (with the noise of sum_noise), the best "
+    "gain of its own columns",
+    concerns="own columns and labels",
     reply={
         "halves": dict,
         "totals": Array("i", 2),
@@ -320,6 +324,7 @@ def read_corrections(level: Level, cuts: list[TreeCuts], sent: Corrections) -> l
     discloses="masked",
     receives="masked",
     about="gradients of the rows of the next level's nodes, under a mask and sealed",
+    opened="nobody",
     learns="which rows of a node go left where another party's column was cut",
     reply=GRADIENTS,
 )

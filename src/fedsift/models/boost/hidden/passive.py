@@ -151,6 +151,7 @@ def describe_cuts(party: Party, *, bins: Bins, peer: PartyName) -> list[dict[str
     times="100000 a session",
     discloses="masked",
     about="its candidate cuts, a bit a row, under a mask and sealed for the label holder",
+    opened="nobody",
     reply=SealedBox,
 )
 def hide_cuts(party: Party, *, bins: int, piece: int) -> SealedBox:
@@ -192,6 +193,8 @@ def expect_trees(party: Party, *, trees: list[list[int]], live: list[int], colum
     discloses="masked",
     receives="masked",
     about="its half of the gradient sums of candidate cuts, shuffled and unnamed, under a mask",
+    opened="aggregate: gradient sums (with the noise of sum_noise) and numbers of rows of its candidate cuts, unnamed",
+    concerns="own columns and labels",
     learns="nothing: gradients and nodes under masks that it does not have",
     reply={"values": Array("i"), "counts": Array("i")},
 )
@@ -224,6 +227,8 @@ def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
     times="240000 a session",
     discloses="masked",
     about="which rows go left, under a mask; the label holder reads them for the rows of the node alone",
+    opened="pseudonymous: which rows of a node go left where its column is cut",
+    opened_by="active",
     learns="which of its cuts were taken",
     reply=SealedBox,
 )

@@ -48,6 +48,7 @@ class _Walk:
     discloses="masked",
     receives="masked",
     about="which of its cuts a party is asked about (all of a level); which rows are there, under a mask",
+    opened="nobody",
     learns="which way rows go that reach another party's cut",
     reply={"more": bool, "ask": ByName({"splits": Array("i"), "box": SealedBox})},
 )
@@ -130,6 +131,8 @@ def _depth(nodes: list[StoredNode]) -> int:
     discloses="masked",
     receives="masked",
     about="which rows go left at its cuts, under a mask; the label holder reads them for the rows that are there",
+    opened="pseudonymous: which rows go left at its cuts, of the rows that are there",
+    opened_by="active",
     reply=SealedBox,
 )
 def route_hidden(

@@ -155,6 +155,7 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys])
     discloses="ciphertext",
     receives="ciphertext",
     about="its embeddings and its share, under its own key",
+    opened="nobody",
     learns="the gradient of each row's loss in its own embedding: tells about the row's label",
     reply=(dict, type(None)),
 )
@@ -236,6 +237,7 @@ def _loaded(
     discloses="ciphertext",
     receives="ciphertext",
     about="masked activations, encrypted under the party's key",
+    opened="nobody",
     reply=ByName({"forward": LatticeAnswers, "note": bytes}),
 )
 def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], back: bool = True) -> dict[str, Any]:
@@ -262,6 +264,8 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
     discloses="masked",
     receives="ciphertext",
     about="activations under the label holder's mask",
+    opened="pseudonymous: weighted activations of each row, sums over the components of its embedding",
+    opened_by="active",
     learns="nothing: activations under a mask",
     reply={"masked": Array("i", 2), "note": bytes},
 )
@@ -292,7 +296,8 @@ def _total(party: Party, model: str, activations: dict[str, Activations], rows: 
 @operation("network_lattice.learn_lattice", when="protection=lattice", times="10000000 a session",
            discloses="ciphertext", receives="masked",
            about="gradients of weights (masked) and embeddings, under the party's keys; loss and score of an epoch",
-           opened="aggregate: mean loss and score of an epoch",
+           opened="plain: the gradient of each row's loss in the reader's own embedding, which tells the row's label; "
+                  "to the coordinator the mean loss and score of an epoch", opened_by="passive", concerns="labels",
            learns="weighted activations of a batch: sums over the components of an embedding",
            reply={"loss": (float, type(None)), "score": (float, type(None)),
                   "answers": ByName({"weights": LatticeAnswers, "back": LatticeAnswers, "note": bytes})})  # fmt: skip

@@ -31,6 +31,8 @@ from fedsift.mpc.score_shares import ScoreShare
     discloses="masked",
     receives="masked",
     about="its share of the outputs of these rows, sealed to the label holder",
+    opened="pseudonymous: the outputs for each of these rows",
+    opened_by="active",
     learns="nothing: angles under a mask",
     reply=SealedBox,
     times=BATCHES,

@@ -129,6 +129,7 @@ def drop_inputs(party: Party, *, stay: dict[str, NDArray[np.bool_]]) -> None:
     when="protection=shares",
     discloses="masked",
     about="its shares of weights and gradients, as angles under a mask, sealed to the keeper",
+    opened="nobody",
     reply=SealedBox,
     times=_READINGS,
 )
@@ -152,6 +153,7 @@ def send_weights(party: Party, *, number: int, times: int) -> SealedBox:
     discloses="masked",
     receives="masked",
     about="half of the gradient of each gate, or of a column's norm, under a mask; masked angles, sealed to the owner",
+    opened="aggregate: the gradient of each gate, a sum over the rows of several batches, or each column's norm",
     learns="nothing: angles under masks",
     reply={"boxes": ByName(SealedBox), "halves": ByName(Array("i"))},
     times=_READINGS,
@@ -193,6 +195,7 @@ def _table(dealt: Short | None, shape: tuple[int, ...]) -> Ring:
     receives="masked",
     about="half of the gradient of each gate, a sum over the rows of several batches, or of each column's norm; under "
     "a mask, both halves give the sum",
+    opened="aggregate: the gradient of each gate, a sum over the rows of several batches, or each column's norm",
     learns="nothing: angles under masks",
     reply=Array("i"),
     times=_READINGS,

@@ -143,6 +143,7 @@ def begin_part(
     when="protection=shares",
     discloses="masked",
     about="its columns and its share of others' weights, each under a mask, sealed to the keeper or the owner",
+    opened="nobody",
     reply=ByName(SealedBox),
     times="2 a session",  # to train, and to predict once
 )
@@ -216,6 +217,7 @@ def take_rows(party: Party, *, number: int, boxes: dict[str, SealedBox]) -> None
     discloses="masked",
     receives="masked",
     about="its share of a batch's angles under a mask, sealed to the label holder and the helper",
+    opened="nobody",
     learns="nothing: masked gradients of the last batch",
     reply=ByName(SealedBox),
     times=BATCHES,
@@ -269,6 +271,7 @@ def joined_outputs(party: Party, rows: Rows, batch: Batch, boxes: dict[str, Seal
     discloses="masked",
     receives="masked",
     about="its share of a batch's errors under a mask, sealed to the other computing member",
+    opened="nobody",
     learns="nothing: angles under masks, and its shares of the dealer's randomness",
     reply=SealedBox,
     times=BATCHES,
@@ -292,6 +295,7 @@ def send_output(party: Party, *, boxes: dict[str, SealedBox], dealt: Corrections
     discloses="masked",
     receives="masked",
     about="its share of a batch's shortened errors under a mask, sealed to the other computing member",
+    opened="nobody",
     learns="nothing: errors under a mask",
     reply=SealedBox,
     times=BATCHES,
@@ -316,6 +320,7 @@ def shorten_error(party: Party, *, box: SealedBox) -> SealedBox:
     discloses="masked",
     receives="masked",
     about="its share of the batch's gradients under masks, sealed to the owners",
+    opened="nobody",
     learns="nothing: errors under a mask",
     reply=ByName(SealedBox),
     times=BATCHES,
@@ -337,6 +342,8 @@ def send_gradients(party: Party, *, box: SealedBox) -> dict[str, SealedBox]:
     when="protection=shares",
     discloses="masked",
     about="half of the sum of squared errors of an epoch, under a mask; both halves give the sum",
+    opened="aggregate: the mean squared error of an epoch",
+    concerns="own columns and labels",
     reply=Array("i"),
     times="100000 a session",
 )

@@ -88,7 +88,7 @@ def _kept(party: Party, part: Part, owner: str) -> Kept:
 
 @operation(
     "sine_lasso.send_factors", when="protection=shares",
-    discloses="masked", about="its share of each weight under a mask, sealed to the keeper",
+    discloses="masked", about="its share of each weight under a mask, sealed to the keeper", opened="nobody",
     learns=_NOTHING, reply=SealedBox, times=_STEPS,
 )  # fmt: skip
 def send_factors(party: Party, *, number: int) -> SealedBox:
@@ -103,7 +103,7 @@ def send_factors(party: Party, *, number: int) -> SealedBox:
 
 @operation(
     "sine_lasso.multiply_kept", when="protection=shares",
-    discloses="masked", about="its share of each product, masked, sealed to the owner",
+    discloses="masked", about="its share of each product, masked, sealed to the owner", opened="nobody",
     receives="masked", learns=_NOTHING, reply=ByName(SealedBox), times=_STEPS,
 )  # fmt: skip
 def multiply_kept(
@@ -124,7 +124,7 @@ def multiply_kept(
 
 @operation(
     "sine_lasso.send_wraps", when="protection=shares",
-    discloses="masked", about="one bit of its share of each weight under a random bit, sealed",
+    discloses="masked", about="one bit of its share of each weight under a random bit, sealed", opened="nobody",
     receives="masked", learns=_NOTHING, reply=SealedBox, times=_STEPS,
 )  # fmt: skip
 def send_wraps(party: Party, *, number: int, box: SealedBox) -> SealedBox:
@@ -139,7 +139,7 @@ def send_wraps(party: Party, *, number: int, box: SealedBox) -> SealedBox:
 
 @operation(
     "sine_lasso.shrink_kept", when="protection=shares",
-    discloses="masked", about="its new share of each weight, masked, sealed to the owner",
+    discloses="masked", about="its new share of each weight, masked, sealed to the owner", opened="nobody",
     receives="masked", learns=_NOTHING, reply=ByName(SealedBox), times=_STEPS,
 )  # fmt: skip
 def shrink_kept(
