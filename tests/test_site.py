@@ -20,6 +20,7 @@ from fedsift.core.message import decode, encode
 from fedsift.core.operation import _plugins, _registry, operation, operations
 from fedsift.core.row_draws import draw_rows
 from fedsift.core.transports.inprocess import InProcess
+from fedsift.engineer.flafe.products import multiply_columns, multiply_noisy
 from fedsift.errors import DataError, JobError, OperationRefused, ParameterError, PolicyRefused
 from fedsift.jobs.job_file import load_job
 from fedsift.methods import METHODS, GiniFilter, GroupLasso, InformationValue, Muse, RandomFeatures
@@ -173,6 +174,25 @@ def test_plain_is_off_unless_somebody_turns_it_on(folder):
     assert "gradient of each row's loss" in str(error)
     on = bank(folder, 'forms = ["ciphertext", "masked", "pseudonymous", "aggregate", "plain"]')
     assert GroupLasso(**quick).fit(align(federation(on))).selection_
+
+
+def test_ciphertexts_that_open_to_numbers_of_each_row_count_as_what_they_open_to(folder):
+    """They were let through as ciphertexts: the other party decrypts the gradient of each row, which is its label."""
+    pytest.importorskip("torch", reason="the extra nn is not installed")
+    network = fs.SplitNN(epochs=1, batch_size=40, protection="lattice")
+    error = refusal(lambda: network.fit(align(federation(bank(folder)))))
+    assert error.rule == "forms"
+    assert "gradient of each row's loss in the reader's own embedding" in str(error)
+    name = "network_lattice.learn_lattice"
+    on = bank(folder, f'exceptions = ["column names", "class names", "error messages", "{name}"]')
+    assert network.fit(align(federation(on))).parties_
+
+
+def test_a_product_that_its_holder_can_divide_is_a_column_and_one_with_noise_is_not():
+    policy = Policy()
+    with pytest.raises(PolicyRefused, match="its columns, which the holder of a product computes"):
+        policy._check_form("bank", multiply_columns)
+    policy._check_form("bank", multiply_noisy)
 
 
 def test_an_exception_lets_one_operation_through_and_no_other(folder):

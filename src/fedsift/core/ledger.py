@@ -210,6 +210,7 @@ class Ledger:
 
 #: Who can read what an operation lets out (``opened_by=``).
 #: ``result``: a figure of the answer itself, which is passed on; it counts whoever opened it.
+HIDDEN, NOBODY = ("ciphertext", "masked"), "nobody"
 READERS = ("coordinator", "active", "passive", "parties", "result")
 
 
@@ -249,6 +250,11 @@ def later(value: object) -> Release:
 
 def other_persons(value: object) -> Release:
     """Sums that parties with the same columns read, whose rows are of other persons: written down, not counted."""
+    return Release(0, 0.0)
+
+
+def seen_by_row(value: object) -> Release:
+    """Something of each row that no budget of bits could hold: the form is judged, and an exception is a person's."""
     return Release(0, 0.0)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from fedsift.core.arguments import MAX_CELLS, OfJob, built, schema_of, wrong_fields
-from fedsift.core.ledger import READERS, Release, check_form, numbers_in
+from fedsift.core.ledger import HIDDEN, NOBODY, READERS, Release, check_form, numbers_in
 from fedsift.core.message import is_message
 from fedsift.errors import OperationRefused, ParameterError, ReplyError
 
@@ -27,7 +27,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 ROLES = ("any", "passive", "active")
-HIDDEN, NOBODY = ("ciphertext", "masked"), "nobody"
 CONCERNS = ("nothing", "own columns", "labels", "own columns and labels")
 
 
@@ -139,8 +138,8 @@ def operation(
     learns : what the party itself gets to know by running it (by decrypting, say), in words.
     needs : which of a site's exceptions (``site/policy.py``) let it pass although its form is not accepted.
     role : who runs it: ``"active"`` (a label holder), ``"passive"`` (a party without the label) or ``"any"``.
-    opened : what somebody can open or compute of the reply in the end, form first: ``"aggregate: label sums of unnamed
-        bins"``; or ``"nobody"``. Left out, it is what travels; what travels hidden must say it.
+    opened : what is opened of it in the end, form first (``"aggregate: label sums of unnamed bins"``), or ``"nobody"``;
+        left out, what travels, but what travels hidden must say it.
     concerns : whose data the reply is about: ``"own columns"``, ``"labels"``, both, or ``"nothing"``.
     min_cell, epsilon : the name of the argument that carries the smallest cell, or the privacy loss; a site's policy
         judges it.
@@ -171,19 +170,17 @@ def operation(
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
         raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
-    check_form(discloses)
-    check_form(receives)
     if discloses in HIDDEN and not opened:
         raise ParameterError(f"{id} travels as {discloses!r}: say what is opened of it in the end, or opened='nobody'")
     opened = f"{discloses}: {about}" if opened in ("", NOBODY) else opened
-    check_form(opened.partition(":")[0])
+    for form in (discloses, receives, opened.partition(":")[0]):
+        check_form(form)
     concerns = concerns or ("nothing" if discloses == "control" else "own columns")
     if role not in ROLES or concerns not in CONCERNS:
         raise ParameterError(f"{id}: role is one of {ROLES} and concerns one of {CONCERNS}; got {role!r}, {concerns!r}")
     if opened_by not in READERS:
         raise ParameterError(f"{id}: opened_by is one of {READERS}; got {opened_by!r}")
-    before = (after,) if isinstance(after, str) else after
-    forms = (when,) if isinstance(when, str) else when
+    before, forms = ((said,) if isinstance(said, str) else said for said in (after, when))
     if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
         raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
 

@@ -251,6 +251,7 @@ class Policy(Section):
     def _check_form(self, party: str, marked: Operation) -> None:
         needs = marked.needs
         excepted = marked.id in self.exceptions or (needs and set(needs) <= set(self.exceptions))
+        told = {marked.opened_form: marked.opened.partition(": ")[2], marked.discloses: marked.about}
         forms = [form for form in (marked.discloses, marked.opened_form) if form not in (*self.forms, "control")]
         if not forms or excepted:
             return
@@ -262,7 +263,7 @@ class Policy(Section):
         asked = " and ".join(map(repr, missing)) or repr(marked.id)
         raise PolicyRefused.by(
             "forms", party, marked.short_name,
-            f"it discloses {marked.about!r} in the form {forms[0]!r}, which this party does not accept. {way}, "
+            f"it discloses {told[forms[0]]!r} in the form {forms[0]!r}, which this party does not accept. {way}, "
             f"or ask the party to add {asked} to exceptions",
         )  # fmt: skip
 

@@ -86,17 +86,11 @@ def _labels(party: Party, part: Part, state: RoundState) -> tuple[np.ndarray, Wa
 
 
 @operation(
-    "hyfdca.step_and_score",
-    times=ROUNDS,
-    discloses="masked",
-    receives="aggregate",
+    "hyfdca.step_and_score", times=ROUNDS, discloses="masked", receives="aggregate",
     about="its part of the scores of the rows, readable in sum and to the rows' label holder alone",
-    opened="pseudonymous: the sum of all parties' scores of each row, in each round",
-    opened_by="active",
-    learns="how to combine its last steps",
-    releases=scores_read,
-    reply=MAYBE_RING,
-)
+    opened="pseudonymous: the sum of all parties' scores of each row, in each round", opened_by="active",
+    learns="how to combine its last steps", releases=scores_read, reply=MAYBE_RING,
+)  # fmt: skip
 def step_and_score(
     party: Party,
     *,
@@ -172,19 +166,12 @@ def _sums_told(reply: RaisedDuals) -> Release:
 
 
 @operation(
-    "hyfdca.raise_duals",
-    times=ROUNDS,
-    discloses="masked",
-    receives="masked",
+    "hyfdca.raise_duals", times=ROUNDS, discloses="masked", receives="masked",
     about="duals of the rows less random numbers, for the other parties with these rows; their sum, for label holders",
     opened="aggregate: in each round, for each column of the other parties with these rows, the sum of column times "
-    "dual (tells about labels)",
-    opened_by="passive",
-    concerns="labels",
-    releases=_sums_told,
-    learns="the score of each of its rows: its own part, and the sum of the other parties' parts",
-    reply=RaisedDuals,
-)
+    "dual (tells about labels)", opened_by="passive", concerns="labels", releases=_sums_told,
+    learns="the score of each of its rows: its own part, and the sum of the other parties' parts", reply=RaisedDuals,
+)  # fmt: skip
 def raise_duals(
     party: Party, *, number: int, scores: Ring | None, senders: list[PartyName], recentre: NDArray[np.bool_] | None,
     seed: bytes, peers: list[PartyName], among: list[PartyName],
@@ -233,17 +220,12 @@ def _bounded(duals: np.ndarray) -> np.ndarray:
 
 
 @operation(
-    "hyfdca.weigh_rows",
-    times=ROUNDS,
-    discloses="masked",
-    receives="masked",
+    "hyfdca.weigh_rows", times=ROUNDS, discloses="masked", receives="masked",
     about="sums of the duals weighted by its columns, for the parties with the same columns",
     opened="aggregate: sums of duals weighted by its columns, in total over the parties with the same columns",
-    opened_by="parties",
-    releases=other_persons,
-    learns="for each of its columns the sum over its rows of column times dual",
-    reply=MAYBE_RING,
-)
+    opened_by="parties", releases=other_persons,
+    learns="for each of its columns the sum over its rows of column times dual", reply=MAYBE_RING,
+)  # fmt: skip
 def weigh_rows(
     party: Party,
     *,
@@ -358,14 +340,10 @@ def keep_part(party: Party, *, model: str, back: NDArray[np.bool_]) -> None:
 
 
 @operation(
-    "hyfdca.score_rows",
-    times="1 a session",
-    discloses="masked",
+    "hyfdca.score_rows", times="1 a session", discloses="masked",
     about="its part of the scores of the rows, readable in sum and to the label holder alone",
-    opened="pseudonymous: the score of each row, in total over all parties",
-    opened_by="active",
-    reply=MAYBE_RING,
-)
+    opened="pseudonymous: the score of each row, in total over all parties", opened_by="active", reply=MAYBE_RING,
+)  # fmt: skip
 def score_rows(party: Party, *, model: str, number: int, among: list[PartyName], reader: LabelHolder) -> Ring | None:
     party.held_here(ScoresOpened)
     own = party.models.part(model, LinearPart).scores(party.table)

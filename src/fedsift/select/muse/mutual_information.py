@@ -115,16 +115,10 @@ def blind_rows(party: Party, *, factors: list[str]) -> bytes:
 
 
 @operation(
-    "muse.raise_rows",
-    when="epsilon=none",
-    discloses="masked",
-    receives="masked",
-    about="blinded ids, raised to this party's secret factor",
-    opened="nobody",
-    reply=ByName(bytes),
-    after="muse.matching_keys",
-    times=1,
-)
+    "muse.raise_rows", when="epsilon=none", discloses="masked", receives="masked",
+    about="blinded ids, raised to this party's secret factor", opened="nobody", reply=ByName(bytes),
+    after="muse.matching_keys", times=1,
+)  # fmt: skip
 def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
     return {name: oprf.evaluate(party.keys[FACTOR].key, points) for name, points in lists.items()}
 

@@ -30,6 +30,7 @@ import numpy as np
 
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
+from fedsift.core.ledger import seen_by_row
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.bfv import LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
@@ -130,13 +131,9 @@ def _label_holder(party: Party) -> str:
 
 
 @operation(
-    "network_lattice.take_lattice_keys",
-    when="protection=lattice",
-    times="100 a session",
-    discloses="control",
-    about="width of the layer",
-    reply=int,
-)
+    "network_lattice.take_lattice_keys", when="protection=lattice", times="100 a session", discloses="control",
+    about="width of the layer", reply=int,
+)  # fmt: skip
 def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys]) -> int:
     told = {name: PeerKeys(**checked(party, KEYS, name, each)) for name, each in keys.items()}
     ends_of(party).peers[model] = told
@@ -258,17 +255,11 @@ def weigh_lattice(party: Party, *, model: str, replies: dict[str, LatticeRows], 
 
 
 @operation(
-    "network_lattice.open_lattice",
-    when="protection=lattice",
-    times="10000000 a session",
-    discloses="masked",
-    receives="ciphertext",
-    about="activations under the label holder's mask",
+    "network_lattice.open_lattice", when="protection=lattice", times="10000000 a session", discloses="masked",
+    receives="ciphertext", about="activations under the label holder's mask",
     opened="pseudonymous: weighted activations of each row, sums over the components of its embedding",
-    opened_by="active",
-    learns="nothing: activations under a mask",
-    reply={"masked": Array("i", 2), "note": bytes},
-)
+    opened_by="active", learns="nothing: activations under a mask", reply={"masked": Array("i", 2), "note": bytes},
+)  # fmt: skip
 def open_lattice(party: Party, *, model: str, answer: LatticeAnswer) -> dict[str, Any]:
     """Algorithm 2, lines 15 to 18: decrypt, take the own share of the weights off, cover the last bits."""
     end, holder = own_end(party, model), _label_holder(party)
@@ -298,6 +289,7 @@ def _total(party: Party, model: str, activations: dict[str, Activations], rows: 
            about="gradients of weights (masked) and embeddings, under the party's keys; loss and score of an epoch",
            opened="plain: the gradient of each row's loss in the reader's own embedding, which tells the row's label; "
                   "to the coordinator the mean loss and score of an epoch", opened_by="passive", concerns="labels",
+           releases=seen_by_row,
            learns="weighted activations of a batch: sums over the components of an embedding",
            reply={"loss": (float, type(None)), "score": (float, type(None)),
                   "answers": ByName({"weights": LatticeAnswers, "back": LatticeAnswers, "note": bytes})})  # fmt: skip
