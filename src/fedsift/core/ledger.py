@@ -208,9 +208,10 @@ class Ledger:
     __repr__ = __str__
 
 
+#: Forms that say nothing of what is opened in the end; and that nobody opens it.
+HIDDEN, NOBODY = ("ciphertext", "masked"), "nobody"
 #: Who can read what an operation lets out (``opened_by=``).
 #: ``result``: a figure of the answer itself, which is passed on; it counts whoever opened it.
-HIDDEN, NOBODY = ("ciphertext", "masked"), "nobody"
 READERS = ("coordinator", "active", "passive", "parties", "result")
 
 
