@@ -214,7 +214,7 @@ def design_of(party: Party) -> Design:
         raise OperationRefused(party.name, "design", str(error)) from None
 
 
-def column_of(party: Party, part: str) -> NDArray[Any] | None:
+def column_of(party: Party, part: str) -> NDArray[np.generic] | None:
     """The column that a part of the design names, one entry a row; ``None`` where none does or it is another's."""
     named = getattr(design_of(party), part)
     if named is None or not named.startswith((f"{party.name}.", EVERYBODY)):
@@ -222,7 +222,7 @@ def column_of(party: Party, part: str) -> NDArray[Any] | None:
     return _aside(party.name, party.table, named.split(".", 1)[1], part)
 
 
-def _aside(party: str, table: Table, column: str, part: str) -> NDArray[Any]:
+def _aside(party: str, table: Table, column: str, part: str) -> NDArray[np.generic]:
     """A column that is no feature, without missing values."""
     if column not in table.aside:
         raise OperationRefused(
@@ -369,7 +369,7 @@ def _weights(party: str, found: NDArray[Any]) -> NDArray[np.float64]:
     return numbers
 
 
-def _events(party: str, found: NDArray[Any]) -> NDArray[np.bool_]:
+def _events(party: str, found: NDArray[np.generic]) -> NDArray[np.bool_]:
     numbers = _numbers(party, found, "event")
     if not np.isin(numbers, (0.0, 1.0)).all():
         raise DataError(f"party {party!r}: an event is 1 (it happened) or 0 (it had not yet)")

@@ -324,7 +324,7 @@ class Exchange:
             raise min(failures, key=lambda error: isinstance(error, ApprovalPending))
         return replies
 
-    def _receive(self, operation: Operation, round: int, name: str, delivery: Delivery, limit: float | None) -> Any:
+    def _receive(self, operation: Operation, round: int, name: str, delivery: Delivery, limit: float | None) -> object:
         short = operation.short_name
         if delivery.data is None:
             if delivery.failure == "timeout":

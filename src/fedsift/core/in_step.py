@@ -116,7 +116,7 @@ class Side(Generic[T]):
 _side: ContextVar[Side[Any] | None] = ContextVar("fedsift conversation", default=None)
 
 
-def side_of(link: Exchange) -> Side[Any] | None:
+def side_of(link: Exchange) -> Side[object] | None:
     """The conversation that is running, where it is one of several over this link."""
     side = _side.get()
     return side if side is not None and side.group.link is link else None

@@ -157,7 +157,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def plain_message(value: Any) -> Any:
+def plain_message(value: object) -> object:
     """The same payload with dictionaries for messages: what a receiver decodes, before it knows what it is."""
     if isinstance(value, dict):
         return {name: plain_message(item) for name, item in value.items()}

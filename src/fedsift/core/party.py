@@ -153,7 +153,7 @@ class Site:
     def _before(self, marked: Operation, request: Request) -> None:
         """Called with each request before its operation runs; raises to refuse it."""
 
-    def _after(self, marked: Operation, request: Request, value: Any) -> None:
+    def _after(self, marked: Operation, request: Request, value: object) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
 
     def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
@@ -315,7 +315,7 @@ class Party:
         return self.cached(key, lambda: read_labels(self.table.label, self.name, classes, task))
 
     @property
-    def judged_label(self) -> NDArray[Any] | None:
+    def judged_label(self) -> NDArray[np.generic] | None:
         """The label column by which answers are judged: the copy, where this very job has learned from one."""
         copy = self.run.kept.get(LabelCopy)
         return copy.column(self.row_numbers) if isinstance(copy, LabelCopy) else self.table.label

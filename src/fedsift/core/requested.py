@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ def check_positions(party: str, step: str, name: str, positions: np.ndarray, cou
         raise OperationRefused(party, step, f"its {name!r} should be positions among {count}")
 
 
-def check_known(party: str, step: str, what: str, name: object, known: Collection[Any]) -> None:
+def check_known(party: str, step: str, what: str, name: object, known: Collection[object]) -> None:
     """A name that this party has nothing under."""
     if name not in known:
         raise OperationRefused(party, step, f"it has no {what} of that name")

@@ -15,7 +15,7 @@ can train on earlier rows and not know which are earlier. Who has the times deci
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,7 +182,7 @@ def _cuts(ends: NDArray[np.float64], wanted: list[float]) -> list[int]:
     return cuts
 
 
-def _whole(party: Party, part: str) -> NDArray[Any]:
+def _whole(party: Party, part: str) -> NDArray[np.generic]:
     found = column_of(whole(party), part)
     if found is None:
         raise OperationRefused(party.name, "draw_designed_rows", f"the job names no {part} of this party")

@@ -62,7 +62,7 @@ def check_parties(argument: str, given: Collection[str], tables: Collection[str]
             raise ParameterError(f"{argument} names the party {name!r}, but the parties are {', '.join(tables)}")
 
 
-def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
+def check_grid(grid: object, tables: Collection[str], holders: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
     """The grid that a user gave for hybrid tables: every party on a place of its own, a label in every row block."""
     if not isinstance(grid, Mapping):
         raise ParameterError(

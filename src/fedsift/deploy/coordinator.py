@@ -88,7 +88,7 @@ class Coordinator(FLComponent):  # type: ignore[misc]
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).add_info(STANDING, self.standing.told())
 
     @collab.publish  # type: ignore[untyped-decorator]
-    def attend(self, stopped: bool) -> dict[str, Any]:
+    def attend(self, stopped: bool) -> dict[str, object]:
         """A site hears how far the job is; one whose people have stopped it says so, and the job ends everywhere."""
         if stopped is True:
             self.stopped.add(str(collab.caller))
@@ -113,7 +113,7 @@ def _caller(client: Any) -> Callable[[bytes, float], Any]:
     return lambda data, limit: client(timeout=limit).handle(data)
 
 
-def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: Standing | None = None) -> None:
+def run_job(content: dict[str, object], transport: Flare, folder: Path, standing: Standing | None = None) -> None:
     """The whole job; ``folder`` gets the result and the outcome, ``standing`` is told how it goes."""
     standing = standing or Standing(folder)
     start = standing.began

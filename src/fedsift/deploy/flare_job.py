@@ -36,7 +36,7 @@ _START = 600
 _GRACE = 20.0
 
 
-def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> dict[str, Any]:
+def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> dict[str, object]:
     """What the coordinator and the parties get to know of a job file; ``work`` takes the place of its method."""
     for name in job.settings.parties:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name == "server":
@@ -68,7 +68,7 @@ def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> dict[s
     }
 
 
-def _prices(job: Job, party: str) -> dict[str, Any]:
+def _prices(job: Job, party: str) -> dict[str, object]:
     """What the party and its columns cost, where a budget asks for it; whoever gets the job can read it."""
     rules, section = job.settings.rules, job.settings.parties[party]
     return {} if rules is None or rules.budget is None else {"price": section.price, "prices": dict(section.prices)}

@@ -41,7 +41,7 @@ def train_content(job: Job) -> dict[str, Any]:
     return {**public_job(job), "evaluate": None, "work": TRAIN, "model": section.model_dump(), "resume": False}
 
 
-def predict_content(folder: Path) -> dict[str, Any]:
+def predict_content(folder: Path) -> dict[str, object]:
     """What is submitted to predict: the model's name and parameters, and what the coordinator knows of it."""
     card = read_card(folder)
     known = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8"))
@@ -61,13 +61,13 @@ def predict_content(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def explain_content(folder: Path, repeats: int, by: Sequence[str]) -> dict[str, Any]:
+def explain_content(folder: Path, repeats: int, by: Sequence[str]) -> dict[str, object]:
     """What is submitted to explain: the same, and what is asked of the model."""
     asked = {"repeats": repeats, "by": list(by)}
     return {**predict_content(folder), "name": EXPLAIN, "work": EXPLAIN, "asked": asked, "purpose": ""}
 
 
-def predicts_each(kind: type[FederatedModel], parameters: Mapping[str, Any]) -> bool:
+def predicts_each(kind: type[FederatedModel], parameters: Mapping[str, object]) -> bool:
     """Whether a job may be for this model's predictions alone, and so be about few rows."""
     return bool(kind.predicting) and parameters.get("protection") not in ("open", "lattice")
 

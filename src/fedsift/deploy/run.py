@@ -265,7 +265,7 @@ def _reasons_of(sites: dict[str, Path]) -> Iterator[None]:
 # --- a running system ------------------------------------------------------------------------------------------------
 
 
-def _on_flare(errand: Errand, folder: Path, kit: Path) -> Any:
+def _on_flare(errand: Errand, folder: Path, kit: Path) -> object:
     """Submit, wait and fetch. Which job it is stays in a small file beside the result until the result is there.
 
     A job that waited for people when the server was restarted has not begun: it is submitted again, and finds its

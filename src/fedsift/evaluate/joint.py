@@ -50,7 +50,7 @@ UNSEEN = (
 )
 
 
-def make_joint_model(model: Any, task: str, random_state: int) -> FederatedModel:
+def make_joint_model(model: object, task: str, random_state: int) -> FederatedModel:
     """A fresh joint model: one of ``MODELS`` by name, or a copy of a model of fedsift."""
     if isinstance(model, FederatedModel):
         fresh: FederatedModel = clone(model)

@@ -116,7 +116,7 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
         self._lease: Lease | None = Lease(fed, self.model_id_)
         return self
 
-    def announcement(self) -> tuple[str, dict[str, Any]]:
+    def announcement(self) -> tuple[str, dict[str, object]]:
         """What a party hears first: the model's name in jobs, and its parameters as plain values."""
         return self.name or type(self).__name__, {k: announced(v) for k, v in self.get_params(deep=False).items()}
 
@@ -356,7 +356,7 @@ def refuse_labels(y: object) -> None:
 _KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_", "column_digests_")
 
 
-def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[Any]:
+def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[np.generic]:
     """Classes as the label column spells them: whole numbers, decimals or booleans where all holders have those."""
     if kinds <= {"i", "u"}:
         return np.array([int(name) for name in names])

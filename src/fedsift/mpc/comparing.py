@@ -95,7 +95,7 @@ class Source:
         """A uniform order that one party alone knows; to the other, none (as they are)."""
         return np.argsort(self.own_words(owner, (count,)), kind="stable")
 
-    def word_product(self, first: np.ndarray, second: np.ndarray) -> NDArray[Any]:
+    def word_product(self, first: np.ndarray, second: np.ndarray) -> NDArray[np.generic]:
         """A share of the products of random numbers of 32 or 64 bits."""
         return self.given(first.shape, lambda: first * second, first.dtype.type)
 

@@ -129,7 +129,7 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
     rules: Rules | None = None
 
     @classmethod
-    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+    def told_beside(cls, parameters: Mapping[str, object], columns: int) -> float:
         """How many bits parties with so many columns learn of them in such a job, beside which ones were kept."""
         return columns * cls.told_bits
 
@@ -202,7 +202,7 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
             return False
         return True
 
-    def announcement(self) -> tuple[str, dict[str, Any]]:
+    def announcement(self) -> tuple[str, dict[str, object]]:
         """What a party hears first: the method's name in job files, and its parameters as plain values."""
         name = str(vars(type(self)).get("name", type(self).__name__))  # not that of a class above it
         return name, {key: announced(value) for key, value in self.get_params(deep=False).items()}

@@ -30,10 +30,10 @@ from fedsift.crypto.kernel import shared
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
 MOST = 16
-_keys: dict[bytes, Any] = {}
+_keys: dict[bytes, object] = {}
 
 
-def remember(fingerprint: bytes, key: Any) -> Any:
+def remember(fingerprint: bytes, key: object) -> object:
     """Keep a built key for later messages under the same key."""
     _keys[fingerprint] = key
     while len(_keys) > MOST:
@@ -41,7 +41,7 @@ def remember(fingerprint: bytes, key: Any) -> Any:
     return key
 
 
-def find(fingerprint: bytes) -> Any:
+def find(fingerprint: bytes) -> object:
     """The built key, or ``None``."""
     return _keys.get(fingerprint)
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -268,7 +267,7 @@ def name_choice(party: Party, *, pair: str, position: Position) -> NamedColumn:
 # --- shares of a product ---------------------------------------------------------------------------------------------
 
 
-def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def deal_triple(rows: int) -> tuple[dict[str, object], dict[str, object]]:
     """The coordinator's part: U and half a product for the first party, V and the other half for the second."""
     first, second = new_seed(), new_seed()
     u, half = (stream(first, name, 0, (rows,)) for name in ("factor", "half"))

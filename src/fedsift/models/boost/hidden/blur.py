@@ -33,7 +33,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +131,7 @@ class Hidden:
     cuts: Ring = field(repr=False)
     salts: Salts = field(repr=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {"cuts": self.cuts, "salts": self.salts.words, "turned": self.salts.turned}
 
     @classmethod

@@ -12,7 +12,7 @@ is exact (no truncation under a mask): an embedding has 12 fractional bits, a gr
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -154,7 +154,7 @@ class BatchRun(SplitRun):
                 return epoch + 1
         return first + epochs
 
-    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, object]:
         """What each party opens for the label holder, of these rows of a view."""
         raise NotImplementedError
 

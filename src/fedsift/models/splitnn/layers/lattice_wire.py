@@ -69,7 +69,7 @@ class LatticeGradients(TypedDict):
     note: bytes
 
 
-def vouched(party: Party, about: str, to: str, content: Mapping[str, object]) -> dict[str, Any]:
+def vouched(party: Party, about: str, to: str, content: Mapping[str, object]) -> dict[str, object]:
     """What goes to one peer, with the note that vouches for it."""
     return {**content, "note": vouch(party, about, encode(content), to=[to])[to]}
 
