@@ -7,13 +7,16 @@ it weakens nothing. A new operation with such an argument fails until somebody h
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedsift as fs
-from fedsift.core.arguments import schema_of
+from fedsift.core.arguments import _speaks, schema_of
 from fedsift.core.binning import ColumnBins
+from fedsift.core.message import is_message
 from fedsift.core.operation import Operation, is_own, operations
 from fedsift.deploy import delivery
 from fedsift.errors import OperationRefused
@@ -105,17 +108,27 @@ def own_operations() -> list[Operation]:
     return sorted((marked for marked in operations() if is_own(marked.module)), key=lambda marked: marked.id)
 
 
+def arguments_of(marked: Operation) -> dict[str, object]:
+    """With the fields of those that are messages."""
+    found = dict(schema_of(marked.function).hints)
+    for hint in list(found.values()):
+        if is_message(hint):
+            found |= get_type_hints(hint, include_extras=True)
+    return found
+
+
 def untied(marked: Operation) -> set[str]:
     """Arguments that nothing ties to the job."""
     tied = {setting.partition("=")[0] for setting in marked.settings} | {marked.min_cell, marked.epsilon}
-    return set(schema_of(marked.function).hints) - tied
+    return set(arguments_of(marked)) - tied
 
 
 def loose(marked: Operation) -> set[str]:
     """Those with a forbidden name."""
-    schema = schema_of(marked.function)
-    flags = {name for name, hint in schema.hints.items() if hint is bool and name not in MEANT["forms"] | {"sampled"}}
-    peers = PEERS & set(schema.hints) - set(schema.speaking) - flags
+    hints = arguments_of(marked)
+    flags = {name for name, hint in hints.items() if hint is bool and name not in MEANT["forms"] | {"sampled"}}
+    speaking = {name for name, hint in hints.items() if _speaks(hint)}
+    peers = PEERS & set(hints) - speaking - flags
     return (set().union(*MEANT.values()) & untied(marked) - flags) | peers
 
 
