@@ -126,5 +126,8 @@ def test_without_a_handshake_nothing_is_counted():
     with fed.session(*JOB) as run:
         labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
         assert labels.notes == {}
-        with pytest.raises((OperationRefused, SecurityError), match="XXX"):
-            run.ask(masked_counts, to="shop", each=labels.each("bank", ["shop"]))
+        given = labels.each("bank", ["shop"])["shop"]["given"]
+        with pytest.raises(OperationRefused, match="an earlier step of this run must come first"):
+            run.ask(masked_counts, to="shop", given=given)
+        with pytest.raises(OperationRefused, match="must be of type bytes"):
+            run.ask(masked_counts, to="shop", given=replace(given, note=None))

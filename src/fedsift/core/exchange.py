@@ -27,11 +27,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from fedsift import errors
-from fedsift.core.bundles import answered
 from fedsift.core.in_step import side_of
 from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR, Entry, Ledger
-from fedsift.core.message import MAX_BYTES, decode, encode, walk
+from fedsift.core.message import MAX_BYTES, answered, decode, encode, walk
 from fedsift.core.operation import Operation, read_reply
 from fedsift.core.progress import Work
 from fedsift.core.transports.base import Delivery, Transport

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fedsift.core.bundles import MOST, pack, unpack
 from fedsift.core.ledger import Entry, Ledger
+from fedsift.core.message import MOST_TOGETHER, pack, unpack
 from fedsift.core.progress import Work
 from fedsift.core.transports.base import Aborted, Delivery
 from fedsift.errors import MessageError
@@ -31,12 +31,12 @@ T = TypeVar("T")
 ROOM = 2**24
 
 
-def in_step(fed: Federation, turns: Sequence[Callable[[], T]], what: str, at_once: int = MOST) -> list[T]:
+def in_step(fed: Federation, turns: Sequence[Callable[[], T]], what: str, at_once: int = MOST_TOGETHER) -> list[T]:
     """The results of all conversations, in their order; ``at_once`` of them side by side. ``what`` each of them is.
 
     The first that fails ends the others, at their next question. Inside such a conversation they go one by one.
     """
-    together = 1 if _side.get() is not None else max(1, min(at_once, MOST))
+    together = 1 if _side.get() is not None else max(1, min(at_once, MOST_TOGETHER))
     results: list[T] = []
     with fed._link.work.inside():
         for at in range(0, len(turns), together):

@@ -17,8 +17,6 @@ METRICS = {
     "regression": ("r2", "1-rae"),
     "survival": ("c_index",),
 }
-#: How raw scores become probabilities: by logistic or softmax, class by class, or they are probabilities already.
-LINKS = ("softmax", "one against the rest", "given")
 
 
 def check_metrics(metrics: Any, task: str) -> tuple[str, ...]:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between
+from fedsift.core.checks import check_above_zero, check_known, check_size
 from fedsift.core.labels import is_amount
 from fedsift.core.operation import Operation, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_above_zero, check_known, check_size
 from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError, SecurityError
 from fedsift.mpc import secure_sum

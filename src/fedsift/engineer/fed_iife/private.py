@@ -27,11 +27,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedsift.core.checks import check_above_zero, check_size
 from fedsift.core.expressions import CLIP, Column, Expression, call, evaluate, parse
 from fedsift.core.federation import Federation
 from fedsift.core.labels import amounts
 from fedsift.core.party import Party
-from fedsift.core.requested import check_above_zero, check_size
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.engineer.bounds import EDGES, Range, SumsPlan, fine_edges, occupied, piece_counts
 from fedsift.engineer.forms import scaled

@@ -61,9 +61,8 @@ from fedsift.engineer.flafe.private import agree_operands, plan_columns
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc.horizontal_study import standardise
 from fedsift.mpc.secure_sum import SecureSum
-from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_opener
 from fedsift.select.engineered import engineered_view
-from fedsift.select.opened import check_opener
 
 
 class Flafe(Selector):

@@ -33,27 +33,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import PartyName
+from fedsift.core.checks import check_size
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_size
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
 from fedsift.crypto.dp import gaussian_noise
-from fedsift.engineer.flafe.asked import Count, Powers, check_combined, check_places, check_step, shown_of
 from fedsift.engineer.flafe.features import (
     BOUND,
     FUNCTIONS,
+    Count,
     Pair,
+    Powers,
     Product,
     Step,
+    check_combined,
+    check_places,
+    check_step,
     column_blocks,
     other_column,
     own_column,
     plan_products,
     plan_steps,
     read_record,
+    shown_of,
 )
 from fedsift.errors import ParameterError, ReplyError, SecurityError
 from fedsift.mpc import pairs

@@ -28,10 +28,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedsift.core.arguments import PartyName
+from fedsift.core.checks import check_known, check_positions
 from fedsift.core.message import message
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_known, check_positions
 from fedsift.engineer.flafe.features import Position
 from fedsift.engineer.flafe.joint_moments import JointMatrices
 from fedsift.errors import DataError, OperationRefused, OverflowGuard, ParameterError, ReplyError

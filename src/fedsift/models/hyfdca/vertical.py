@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
+from fedsift.core.checks import check_above_zero
 from fedsift.core.design import counted_rows
 from fedsift.core.federation import Federation
 from fedsift.core.labels import amounts
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_above_zero
 from fedsift.errors import DataError, OperationRefused, PartyGone, PartyTimeout, ReplyError
 from fedsift.models.design import Design, LinearPart
 from fedsift.models.hyfdca.loss import best_duals, check_centres, curvature, first_centre

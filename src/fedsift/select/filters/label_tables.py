@@ -23,8 +23,7 @@ from fedsift.mpc.column_scores.label_tables import (
     label_tables,
 )
 from fedsift.mpc.column_scores.noise import check_privacy
-from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
-from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_opener, check_size, note_privacy
 from fedsift.select.sureness import LEVEL, copies_of, leaks_of, p_values, warn_below
 
 

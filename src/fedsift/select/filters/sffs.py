@@ -26,8 +26,16 @@ from fedsift.mpc.column_scores.noisy_f import OPERATIONS as NOISY
 from fedsift.mpc.column_scores.noisy_f import noisy_f
 from fedsift.mpc.column_scores.weighted_f import OPERATIONS as WEIGHING
 from fedsift.mpc.column_scores.weighted_f import weighted_f
-from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size, subset_bits
-from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.base import (
+    Outcome,
+    Selector,
+    check_choice,
+    check_number,
+    check_opener,
+    check_size,
+    note_privacy,
+    subset_bits,
+)
 from fedsift.select.sureness import f_p_values, f_reaches, warn_below
 
 

@@ -25,9 +25,8 @@ from fedsift.models.boost.growing_tree import (
     make_children,
     splittable,
 )
-from fedsift.models.boost.hidden.blur import Hidden, NodeNoise, RowOrder, Salts, blurred, width_of
+from fedsift.models.boost.hidden.blur import Hidden, NodeNoise, RowOrder, Salts, blurred, own_lines, width_of
 from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
-from fedsift.models.boost.hidden.own_cuts import own_lines
 from fedsift.models.boost.hidden.shares import (
     Bins,
     Corrections,

@@ -15,9 +15,9 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.checks import check_known
 from fedsift.core.message import encode
 from fedsift.core.party import Party
-from fedsift.core.requested import check_known
 from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.layers.block_product import Plan
