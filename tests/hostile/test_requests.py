@@ -52,6 +52,8 @@ ARGUED = {
     "flafe.keep_target": VOUCHED, "boost.receive_gradients": VOUCHED + "; bins: " + ONE_BINNING,
     "tables.open_counts": "sums and shapes for which the party that summed vouches in a sealed note",
     "f_test.open_class_sums": "likewise", "muse.open_tables": "likewise", "flafe.open_targets": "likewise",
+    "hyfdca.open_part": "its place in a grid that the coordinator knows: how many rows all have, who holds the label",
+    "network.start_top": "protection: the step compares it with the job's label_protection",
     "boost.describe_cuts": ONE_BINNING, "boost.hide_cuts": "one of the bins that describe_cuts has cut",
     "boost.keep_cuts": "one of the bins that meet_cuts was told",
     "boost.meet_cuts": "sizes of sealed boxes that come: a wrong one fits no box",
@@ -78,11 +80,13 @@ ARGUED = {
 
 
 NAME, CHECKED = "the name of a model, not of a parameter", "the step compares it with the job's"
+OPEN = "a field of a message, which this sweep first saw in November 2026: no step compares it with the job's yet"
 #: Arguments that are called like a parameter of a job that lists the step, and why no declaration ties them.
 NAMED = {
     "boost.begin_boosting models": "plans: each is compared with the job, field by field (test_plans.py)",
     "boost.begin_private_boosting models": "likewise",
     "hyfdca.open_columns loss": CHECKED + ", where that is not 'auto'",
+    "hyfdca.open_part loss": OPEN,
     "less_vfl.autoencode epochs": CHECKED,
     "less_vfl.select_columns epochs": CHECKED,
     "less_vfl.select_components epochs": CHECKED,
@@ -92,6 +96,12 @@ NAMED = {
     "model.keep_by_id model": NAME,
     "model.read_part model": NAME,
     "model.write_part model": NAME,
+    "network.start_bottom batch_size": "not smaller than the job's (check_batch_size)",
+    "network.start_bottom gates": OPEN,
+    "network.start_bottom shadows": OPEN,
+    "network.start_bottom width": OPEN,
+    "network.start_top batch_size": "not smaller than the job's (check_batch_size)",
+    "network.start_top protection": "of the labels: the step compares it with the job's label_protection",
     "sine_gates.set_gates gates": "bits, not a parameter",
     "sine_network.begin_part width": CHECKED,
     "sine_network.hide_rows batch_size": CHECKED,
