@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
-from fedsift.core.design import column_of, design_of, times_of, whole
+from fedsift.core.design import column_of, design_of, times_of
 from fedsift.core.identity import private_generator
 from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
@@ -183,14 +183,14 @@ def _cuts(ends: NDArray[np.float64], wanted: list[float]) -> list[int]:
 
 
 def _whole(party: Party, part: str) -> NDArray[np.generic]:
-    found = column_of(whole(party), part)
+    found = column_of(party.whole(), part)
     if found is None:
         raise OperationRefused(party.name, "draw_designed_rows", f"the job names no {part} of this party")
     return found
 
 
 def _whole_times(party: Party) -> NDArray[np.float64]:
-    found = times_of(whole(party))
+    found = times_of(party.whole())
     if found is None:
         raise OperationRefused(party.name, "draw_designed_rows", "the job names no time of this party")
     return found
