@@ -55,6 +55,18 @@ class Operation:
     sums: bool = False
     when: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """A declaration that says nothing that is known is a mistake of its author."""
+        if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", self.id):
+            raise ParameterError(f'the id of an operation is "family.name" in small letters, got {self.id!r}')
+        for form in (self.discloses, self.receives, self.opened_form):
+            check_form(form)
+        for name, known in (("role", ROLES), ("concerns", CONCERNS), ("opened_by", READERS)):
+            if getattr(self, name) not in known:
+                raise ParameterError(f"{self.id}: {name} is one of {known}; got {getattr(self, name)!r}")
+        if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in self.when):
+            raise ParameterError(f'{self.id}: when is "parameter=value|value"; got {self.when!r}')
+
     def released(self, value: object) -> Release:
         """How many numbers somebody reads of this reply (as it travels), and how exact they are."""
         if self.releases is not None:
@@ -168,21 +180,9 @@ def operation(
     >>> fed.ask(largest, to="shop", column=0)
     8.0
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
-        raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
-    check_form(discloses)
-    check_form(receives)
     opened = opened or f"{discloses}: {about}"
-    check_form(opened.partition(":")[0])
     concerns = concerns or ("nothing" if discloses == "control" else "own columns")
-    if role not in ROLES or concerns not in CONCERNS:
-        raise ParameterError(f"{id}: role is one of {ROLES} and concerns one of {CONCERNS}; got {role!r}, {concerns!r}")
-    if opened_by not in READERS:
-        raise ParameterError(f"{id}: opened_by is one of {READERS}; got {opened_by!r}")
-    before = (after,) if isinstance(after, str) else after
-    forms = (when,) if isinstance(when, str) else when
-    if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
-        raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
+    before, forms = ((each,) if isinstance(each, str) else each for each in (after, when))
 
     def mark(function: Callable[..., R]) -> Answering[R]:
         marked: Answering[R] = Answering(

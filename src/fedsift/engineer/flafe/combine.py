@@ -51,7 +51,6 @@ from fedsift.engineer.flafe.features import (
     Step,
     check_combined,
     check_places,
-    check_step,
     column_blocks,
     other_column,
     own_column,
@@ -62,10 +61,8 @@ from fedsift.engineer.flafe.features import (
 )
 from fedsift.errors import ParameterError, ReplyError, SecurityError
 from fedsift.mpc import pairs
-from fedsift.mpc.pairs import check_vouched, meet_all, vouch
 
-_KEY = "key of combinations"
-_FLOOD_BITS = 20
+_KEY, _FLOOD_BITS = "key of combinations", 20
 _NOISE_REACH = 12.0  # Gaussian noise is beyond 12 deviations with probability 4e-33
 _DECIMALS = 6  # of a product without noise: far above the scheme's error, so that equal products stay equal
 _BATCH = 96  # ciphertexts in a message, about; at most one for each pair of operands and function:
@@ -135,7 +132,7 @@ def offer_combination_key(party: Party, *, precision_bits: int, magnitude_bits: 
     party.keep(CombinationKey(key))
     party.keep(Combined([None] * columns))
     public = key.public.to_bytes()
-    return OfferedKey(public, vouch(party, _KEY, public))
+    return OfferedKey(public, pairs.vouch(party, _KEY, public))
 
 
 @operation(
@@ -165,7 +162,7 @@ def _key_of(party: Party, holder: str, key: bytes, note: bytes) -> CkksPublicKey
     """The holder's key, if it is the one that it has offered; its note is read once, with the first message."""
     known = party.state.get(PeerKeys) or party.keep(PeerKeys({}))
     if known.of.get(holder) != key:
-        check_vouched(party, note, holder, _KEY, key)
+        pairs.check_vouched(party, note, holder, _KEY, key)
         known.of[holder] = key
     return CkksPublicKey.from_bytes(key)
 
@@ -197,7 +194,7 @@ def multiply_columns(
     vectors = [sent.vectors(public) for sent in operands]
     noise = party.held(NoisyColumns) if NoisyColumns in party.state else None
     for step in [read_record(Step, step, party.name) for step in steps]:
-        check_step(party, step, None if noise is None else noise.scales)
+        step.check(party, None if noise is None else noise.scales)
         if noise is not None:
             noise.take(sum(len(product.slots) for product in wanted) * len(step.functions), party.name)
         scales = [noise.scales[name] for name in step.functions] if noise is not None else []
@@ -376,7 +373,7 @@ def _exchange_keys(
     members = [name for name in fed.parties if name in names]
     if not members:
         return {}
-    meet_all(fed, members, pairs.CIRCLE)
+    pairs.meet_all(fed, members, pairs.CIRCLE)
     precision, magnitude = key_size(scales)
     each = {name: {"columns": len(held.get(name, []))} for name in members}
     sent = fed.ask(offer_combination_key, to=members, each=each, precision_bits=precision, magnitude_bits=magnitude)

@@ -1,6 +1,6 @@
 """FLAFE's features on paper: which columns are multiplied, how products are packed into ciphertexts, their formulas.
 
-Pure functions and records; nothing is asked here.
+Pure functions and records; nothing is asked here. At the end: what steps check of the places that a request names.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fedsift.errors import OperationRefused, ReplyError
 BOUND = 5.0  # columns come within this
 #: Powers of the first and of the second column.
 FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
+HIGHEST = max(power for powers in FUNCTIONS.values() for power in powers)
 
 
 #: A party's candidates, or what it chooses from in the end.
@@ -68,6 +69,13 @@ class Step:
     operand: int
     functions: list[str]
     powers: list[int]
+
+    def check(self, party: Party, scales: Mapping[str, float] | None) -> None:
+        """One or two known functions, each with a power that there is; ``scales``: of the noise, if there is any."""
+        known = FUNCTIONS if scales is None else scales
+        fits = 1 <= len(self.powers) == len(self.functions) <= 2 and all(1 <= power <= HIGHEST for power in self.powers)
+        if not fits or not set(self.functions) <= set(known):
+            raise OperationRefused(party.name, "multiply_columns", "a step is one or two functions, with powers")
 
 
 def own_column(pair: Pair) -> int:
@@ -206,7 +214,6 @@ def combined_features(group: str, operands: dict[str, list[str]], held: list[tup
 
 # --- what the steps on ciphertexts check of the places that a request names, before anything is computed ---
 
-HIGHEST = max(power for powers in FUNCTIONS.values() for power in powers)
 Powers = Annotated[list[Annotated[int, Between(1, HIGHEST)]], AtMost(HIGHEST)]  # of a column, in combinations
 Count = Annotated[int, Between(0, 100_000)]  # of combined columns that one party holds
 
@@ -215,14 +222,6 @@ def check_places(party: Party, step: str, places: Iterable[int], count: int) -> 
     """Places among so many."""
     if not all(0 <= place < count for place in places):
         raise OperationRefused(party.name, step, "it names places that are not there")
-
-
-def check_step(party: Party, step: Step, scales: Mapping[str, float] | None) -> None:
-    """One or two known functions, each with a power that functions have; ``scales``: of the noise, if there is any."""
-    known = FUNCTIONS if scales is None else scales
-    fits = 1 <= len(step.powers) == len(step.functions) <= 2 and all(1 <= power <= HIGHEST for power in step.powers)
-    if not fits or not set(step.functions) <= set(known):
-        raise OperationRefused(party.name, "multiply_columns", "a step is one or two functions, with powers")
 
 
 def shown_of(name: str, columns: np.ndarray, rows: int, places: Sequence[int]) -> np.ndarray:
