@@ -26,7 +26,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
-from fedsift.core.same_columns import columns_here, with_columns_of
+from fedsift.core.row_access import columns_here, with_columns_of
 from fedsift.errors import DataError, ParameterError, PolicyRefused, ReplyError
 from fedsift.models.copies import Copied, Lease, as_json, from_json
 from fedsift.models.metrics import fitting, probabilities

@@ -19,7 +19,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
-from fedsift.core.same_columns import columns_here, same_columns
+from fedsift.core.row_access import columns_here, same_columns
 from fedsift.errors import ParameterError, PolicyRefused, ReplyError
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection

@@ -151,8 +151,7 @@ def recentre(party: Party, *, outputs: NDArray[np.bool_]) -> None:
 def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
     """Own weights stay at the site."""
     kept, columns = party.held(Components), party.held(Columns)
-    if weights.shape != (columns.values.shape[1], columns.outputs) or not np.isfinite(weights).all():
-        raise DataError(f"party {party.name!r}: these weights do not fit its columns")
+    columns.check_final(party.name, weights)
     intercept = None if kept.duals is None else weights[-1]
     own = kept.back @ (weights if kept.duals is None else weights[:-1])
     party.models.keep(model, LinearPart(kept.design, own, intercept, kept.centre, kept.scale, kept.classes))
