@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from fedsift.core.arguments import MAX_CELLS, MAX_ITEMS
 from fedsift.core.message import message
-from fedsift.errors import OperationRefused, ParameterError, ReplyError
+from fedsift.errors import OperationRefused, ParameterError, PolicyRefused, ReplyError
 
 _MAX_CLASSES = 10_000
+T = TypeVar("T")
 
 
 def check_number(
@@ -42,6 +44,16 @@ def check_scores(scores: object, columns: Mapping[str, int], party: str) -> dict
         if not isinstance(values, np.ndarray) or values.shape != (count,) or not np.isfinite(values).all():
             raise ReplyError(party, "scores", f"expected {count} finite scores for party {name!r}")
     return {name: scores[name] for name in columns}
+
+
+def could_check(check: Callable[[T], object], fed: T) -> bool:
+    """Whether a method's parameters could be checked before its job is announced: a site may keep to itself what kind
+    of label it has until then."""
+    try:
+        check(fed)
+    except PolicyRefused:
+        return False
+    return True
 
 
 @message

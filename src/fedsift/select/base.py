@@ -13,14 +13,14 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from fedsift.core.checks import check_choice, check_number
+from fedsift.core.checks import check_choice, check_number, could_check
 from fedsift.core.design import GoesBy, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
 from fedsift.core.row_access import columns_here, same_columns
-from fedsift.errors import ParameterError, PolicyRefused, ReplyError
+from fedsift.errors import ParameterError, ReplyError
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
 
@@ -152,7 +152,7 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
             )
         check_served(fed.design, type(self).__name__, self._serves())
         mark, start = len(fed.ledger), time.perf_counter()
-        names, outcome = self._each_label(fed) if fed.design.labels else self._run(fed, self._checked(fed))
+        names, outcome = self._each_label(fed) if fed.design.labels else self._run(fed, could_check(self._check, fed))
         for used in self.working:
             self.__dict__.pop(used, None)
         if self.rules is not None:
@@ -192,15 +192,6 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
             if not checked:
                 self._check(run)
             return run.column_names(), self._select(run)
-
-    def _checked(self, fed: Federation) -> bool:
-        """Whether the parameters could be checked before the job is announced: a site may keep to itself what kind of
-        label it has until then."""
-        try:
-            self._check(fed)
-        except PolicyRefused:
-            return False
-        return True
 
     def announcement(self) -> tuple[str, dict[str, object]]:
         """What a party hears first: the method's name in job files, and its parameters as plain values."""
@@ -313,9 +304,6 @@ def check_size(n_features: object, threshold: object) -> None:
         raise ParameterError(f"give n_features or threshold, one of the two; got {n_features!r} and {threshold!r}")
 
 
-__all__ = ["Outcome", "Selector", "check_choice", "check_number", "check_size"]
-
-
 def check_opener(fed: Federation, epsilon: float | None) -> None:
     """Exact sums go to a coordinator that holds no rows. One that does would read labels or columns from them."""
     if fed.run_by is not None and epsilon is None:
@@ -333,3 +321,8 @@ def note_privacy(fed: Federation, epsilon: float | None, delta: float, min_cell:
         )
     elif min_cell == 1:
         fed.ledger.note("min_cell=1: bins of a single row may have been counted")
+
+
+__all__ = [
+    "Outcome", "Selector", "check_choice", "check_number", "check_opener", "check_size", "note_privacy",
+]  # fmt: skip
