@@ -289,9 +289,13 @@ def test_no_party_gets_a_score_or_a_seed_of_masks(name):
     told = {argument for m in requests for argument in m["arguments"]}
     assert told <= {
         "among", "circle", "offers",
-        "scheme", "task", "answers", "weight_bits", "key", "rows", "layouts", "note", "holder", "epsilon",
-        "delta", "sums", "notes", "shapes", "bits", "clip", "job", "session",
+        "scheme", "task", "answers", "weight_bits", "given", "epsilon", "delta", "told", "bits", "clip", "job",
+        "session",
     }  # fmt: skip
+    messages = [m["arguments"][name] for m in requests for name in ("given", "told") if name in m["arguments"]]
+    fields = {"key", "rows", "layouts", "note", "holder", "sums", "notes", "shapes"}
+    assert messages
+    assert {field for message in messages for field in message} <= fields
 
 
 def test_passive_parties_hold_nothing_that_decrypts_labels(monkeypatch):

@@ -452,7 +452,7 @@ def test_sums_of_the_target_are_opened_once():
         run.ask(scale_candidates, to=run.parties)
         scored = BinImportance(run, "auto", 100, 60)
         assert {name: len(values) for name, values in scored.scores("local").items()} == {"bank": 3, "shop": 3}
-        nothing = {"what": "local", "task": "auto", "sums": {}, "notes": {}, "shapes": {}}
+        nothing = {"what": "local", "task": "auto", "told": {"sums": {}, "notes": {}, "shapes": {}}}
         with pytest.raises(OperationRefused, match="opened before"):
             run.ask(open_targets, to="bank", **nothing)
 

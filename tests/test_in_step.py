@@ -10,9 +10,8 @@ from test_evaluate_joint import federation, tables, with_policy
 
 import fedsift as fs
 from fedsift.core import in_step as module
-from fedsift.core.bundles import MOST, answered, pack, unpack
 from fedsift.core.in_step import in_step, room_for
-from fedsift.core.message import decode, encode
+from fedsift.core.message import MOST_TOGETHER, answered, decode, encode, pack, unpack
 from fedsift.core.party import count_table
 from fedsift.core.transports.base import Aborted, Delivery, Transport
 from fedsift.errors import MessageError, ParameterError, PartyGone, PolicyRefused
@@ -205,7 +204,7 @@ def test_requests_of_one_message_are_answered_one_by_one():
         b"FT",
         b"FT\x02" + encode([b"a", b"b"]),
         b"FT\x01" + encode([_request()]),
-        b"FT\x01" + encode([_request()] * (MOST + 1)),
+        b"FT\x01" + encode([_request()] * (MOST_TOGETHER + 1)),
         b"FT\x01" + encode([1, 2]),
         b"FT\x01" + encode({"a": b"x"}),
         b"FT\x01" + np.random.default_rng(0).bytes(40),

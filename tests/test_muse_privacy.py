@@ -79,7 +79,7 @@ def test_a_run_spends_what_it_was_given_at_every_party(monkeypatch):
         if marked is encrypt_bins:
             tables["home"], tables["step"] = given["to"], given["step"]
         if marked is open_tables:
-            total = sum(shape[0] for shape in given["shapes"].values()) + len(given["columns"])
+            total = sum(shape[0] for shape in given["told"].shapes.values()) + len(given["columns"])
             spent[tables["home"]] += total / spending.noise(tables["step"]).holder_scale(total) ** 2
         return asked(self, marked, **given)
 
@@ -312,7 +312,7 @@ def test_the_label_is_counted_in_the_first_step_only(talk, column, step):
 def test_own_tables_get_their_noise_once(talk):
     """Asked again and again, the mean of the answers would be the exact table."""
     talk.encrypt()
-    nothing = {"sums": {}, "notes": {}, "shapes": {}}
+    nothing = {"told": {"sums": {}, "notes": {}, "shapes": {}}}
     talk.run.ask(open_tables, to="bank", **nothing, columns=[0])
     with pytest.raises(OperationRefused):
         talk.run.ask(open_tables, to="bank", **nothing, columns=[0])
@@ -321,20 +321,14 @@ def test_own_tables_get_their_noise_once(talk):
 def test_a_party_is_not_both_sides_of_a_step(talk):
     told = talk.encrypt()
     with pytest.raises(OperationRefused, match="is over"):
-        talk.run.ask(
-            masked_tables, to="bank", **told.same(),
-            note=told.notes["shop"], holder="bank", step=0, columns=[0],
-        )  # fmt: skip
+        talk.run.ask(masked_tables, to="bank", given=told.each("bank", ["shop"])["shop"]["given"], step=0, columns=[0])
 
 
 @pytest.mark.parametrize("columns", [[-1], [7]])
 def test_columns_that_a_party_has_not_are_refused(talk, columns):
     told = talk.encrypt()
     with pytest.raises(OperationRefused):
-        talk.run.ask(
-            masked_tables, to="shop", **told.same(),
-            note=told.notes["shop"], holder="bank", step=0, columns=columns,
-        )  # fmt: skip
+        talk.run.ask(masked_tables, to="shop", each=told.each("bank", ["shop"]), step=0, columns=columns)
 
 
 # --- the twin of the benchmark ----------------------------------------------------------------------------------------

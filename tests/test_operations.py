@@ -83,10 +83,13 @@ def test_what_is_not_checked_or_counted_only_gets_less():
 
 
 def test_a_contract_that_makes_no_sense_is_no_operation():
+    def nothing(party) -> None: ...
+
     with pytest.raises(ParameterError, match="role is one of"):
-        operation("test_operations.x", discloses="control", about="x", role="guest")
+        operation("test_operations.x", discloses="control", about="x", role="guest")(nothing)
     with pytest.raises(ParameterError, match="must be one of"):
-        operation("test_operations.x", discloses="masked", about="x", opened="everything: x")
+        operation("test_operations.x", discloses="masked", about="x", opened="everything: x")(nothing)
+    assert "test_operations.x" not in _registry
 
 
 def test_what_a_receiver_opens_is_what_travels_unless_said_otherwise():

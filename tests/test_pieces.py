@@ -10,9 +10,8 @@ from doubles import Recording, Serial
 
 import fedsift as fs
 from fedsift.core import exchange
-from fedsift.core.bundles import answered
 from fedsift.core.exchange import Piece, Pieces, cut
-from fedsift.core.message import decode, encode
+from fedsift.core.message import answered, decode, encode
 from fedsift.core.transports.base import Delivery, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ReplyError

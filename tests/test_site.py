@@ -230,7 +230,7 @@ def test_a_smaller_cell_than_the_sites_is_refused(folder, given, now):
 
 def test_a_cell_that_was_announced_large_and_asked_for_small(folder):
     fed = federation(bank(folder, "min_cell = 5\npartner_columns = 2"))
-    asked = {"sums": {}, "notes": {}, "shapes": {}}
+    asked = {"told": {"sums": {}, "notes": {}, "shapes": {}}}
     with fed.session(*GiniFilter(min_cell=5).announcement()) as run:
         run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
         with pytest.raises(OperationRefused, match="unknown or missing arguments"):

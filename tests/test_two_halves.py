@@ -38,15 +38,12 @@ class Conversation:
         self.labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto", answers=answers)
 
     def counts(self, **changed):
-        arguments = {
-            **self.labels.same(),
-            "note": self.labels.notes["shop"], "holder": "bank", **changed,
-        }  # fmt: skip
-        return self.run.ask(masked_counts, to="shop", **arguments)
+        given = self.labels.each("bank", ["shop"])["shop"]["given"]
+        return self.run.ask(masked_counts, to="shop", given=replace(given, **changed))
 
     def opened(self, reply, **changed):
         told = ForHolder.of({"shop": replace(reply, **changed)})
-        return self.run.ask(open_counts, to="bank", **told.as_arguments())
+        return self.run.ask(open_counts, to="bank", told=told)
 
 
 @pytest.mark.parametrize("answers", [1, 8, 100_000])
@@ -129,13 +126,8 @@ def test_without_a_handshake_nothing_is_counted():
     with fed.session(*JOB) as run:
         labels = run.ask(encrypt_classes, to="bank", scheme="auto", task="auto")
         assert labels.notes == {}
-        with pytest.raises(OperationRefused, match="'note' must be of type bytes"):
-            run.ask(
-                masked_counts,
-                to="shop",
-                key=labels.key,
-                rows=labels.rows,
-                layouts=labels.layouts,
-                note=None,
-                holder="bank",
-            )
+        given = labels.each("bank", ["shop"])["shop"]["given"]
+        with pytest.raises(OperationRefused, match="an earlier step of this run must come first"):
+            run.ask(masked_counts, to="shop", given=given)
+        with pytest.raises(OperationRefused, match="must be of type bytes"):
+            run.ask(masked_counts, to="shop", given=replace(given, note=None))

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.bundles import pack, unpack
 from fedsift.core.exchange import Exchange
-from fedsift.core.message import decode, encode
+from fedsift.core.message import decode, encode, pack, unpack
 from fedsift.core.operation import find_operation
 from fedsift.core.party import UNFORESEEN, Site
 from fedsift.core.transports.base import Delivery, Transport

@@ -28,16 +28,19 @@ class Talk:
     def ask(self, to: str, operation: str, **arguments: Any) -> dict[str, Any]:
         return self.hostile.send(to, operation, **self.asked, **arguments)
 
-    def counts(self, **changed: Any) -> dict[str, Any]:
-        told = {
+    def counts(self, beside: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+        given = {
             "key": self.labels["key"], "rows": self.labels["rows"], "layouts": self.labels["layouts"],
             "note": self.labels["notes"]["shop"], "holder": "bank", **changed,
         }  # fmt: skip
-        return self.ask("shop", "tables.masked_counts", **told)
+        return self.ask("shop", "tables.masked_counts", given=given, **(beside or {}))
 
-    def opened(self, reply: dict[str, Any], name: str = "shop", **changed: Any) -> dict[str, Any]:
+    def opened(
+        self, reply: dict[str, Any], name: str = "shop", beside: dict[str, Any] | None = None, **changed: Any
+    ) -> dict[str, Any]:
         parts = {"sums": reply["sums"], "notes": reply["note"], "shapes": reply["shape"]}
-        return self.ask("bank", "tables.open_counts", **{**{key: {name: parts[key]} for key in parts}, **changed})
+        told = {**{key: {name: parts[key]} for key in parts}, **changed}
+        return self.ask("bank", "tables.open_counts", told=told, **(beside or {}))
 
 
 @pytest.fixture
@@ -60,8 +63,11 @@ def test_settings_that_are_not_the_jobs(talk):
         {"epsilon": 1e6},
         {"delta": 0.5},
     ):
-        refused(talk.counts(**changed), "unknown or missing arguments")
-        refused(talk.opened({"sums": [], "note": b"", "shape": []}, **changed), "unknown or missing arguments")
+        nothing = {"sums": [], "note": b"", "shape": []}
+        refused(talk.counts(beside=changed), "unknown or missing arguments")
+        refused(talk.counts(**changed), "must have the fields")
+        refused(talk.opened(nothing, beside=changed), "unknown or missing arguments")
+        refused(talk.opened(nothing, **changed), "must have the fields")
 
 
 def forged(rows: int) -> dict[str, Any]:

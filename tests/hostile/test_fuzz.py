@@ -11,10 +11,9 @@ import random
 import pytest
 
 import fedsift as fs
-from fedsift.core.bundles import pack, unpack
 from fedsift.core.exchange import Piece
 from fedsift.core.federation import Federation
-from fedsift.core.message import decode, encode
+from fedsift.core.message import decode, encode, pack, unpack
 from fedsift.core.party import UNFORESEEN
 from fedsift.mpc.psi import align
 from hostile.coordinator import Hostile

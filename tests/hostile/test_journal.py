@@ -431,7 +431,7 @@ def _class_sums(hostile: Stopping) -> dict[str, Any]:
     job = hostile.of(fs.SFFS(n_features=2))
     asked = {"session": hostile.begin(job), "job": job.hash}
     assert "ok" in hostile.send("bank", "labels.encrypt_classes", **asked, **CLASSES)
-    told = {"sums": {}, "notes": {}, "shapes": {}, "clip": 3.0}
+    told = {"told": {"sums": {}, "notes": {}, "shapes": {}}, "clip": 3.0}
     return hostile.send("bank", "f_test.open_class_sums", **asked, **told)
 
 

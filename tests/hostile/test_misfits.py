@@ -37,12 +37,15 @@ class Misfit(OneByOne):
     def take(self, requests):
         for name, data in requests.items():
             request = decode(data)
-            if request["operation"] != self.step or not set(self.changes) <= set(request["arguments"]):
+            arguments = request["arguments"]
+            if request["operation"] != self.step or not {key.split(".")[0] for key in self.changes} <= set(arguments):
                 continue
             if self.again:
                 assert "ok" in decode(self.sites[name].handle(data))
                 request["round"] += 1
-            request["arguments"].update(self.changes)
+            for key, value in self.changes.items():  # "told.shapes" is a field of the message "told"
+                message, _, field = key.rpartition(".")
+                (arguments[message] if message else arguments)[field] = value
             self.reply = decode(self.sites[name].handle(encode(request)))
             if "ok" not in self.reply:
                 raise _Told
@@ -68,7 +71,7 @@ MISFITS = [
     ("fed_iife", "iife.pair_tables", {"edges": np.zeros((2, 0))}, "should be 2 x 3 numbers"),
     ("fed_iife", "iife.pair_tables", {"coefficients": np.zeros((1, 13, 2))}, "should be 13 x 2 numbers"),
     ("fed_iife, ksg, open", "iife.local_interaction.open", {"pairs": np.array([[0, 9]])}, "positions among"),
-    ("gini with noise", "tables.open_counts", {"shapes": {"shop": []}}, "not the sums that"),
+    ("gini with noise", "tables.open_counts", {"told.shapes": {"shop": []}}, "not the sums that"),
     ("network, lattice", "network_lattice.encrypt_lattice", {"outputs": 2**31}, "must lie between 1 and 4096"),
     ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3}}, "a model or columns that are not there"),
     ("secureboost, all", "boost.begin_gains", {"heights": {"bank": 3, "shop": 2**31}}, "must lie between"),

@@ -7,13 +7,16 @@ it weakens nothing. A new operation with such an argument fails until somebody h
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedsift as fs
-from fedsift.core.arguments import schema_of
+from fedsift.core.arguments import _speaks, schema_of
 from fedsift.core.binning import ColumnBins
+from fedsift.core.message import is_message
 from fedsift.core.operation import Operation, is_own, operations
 from fedsift.deploy import delivery
 from fedsift.errors import OperationRefused
@@ -49,6 +52,8 @@ ARGUED = {
     "flafe.keep_target": VOUCHED, "boost.receive_gradients": VOUCHED + "; bins: " + ONE_BINNING,
     "tables.open_counts": "sums and shapes for which the party that summed vouches in a sealed note",
     "f_test.open_class_sums": "likewise", "muse.open_tables": "likewise", "flafe.open_targets": "likewise",
+    "hyfdca.open_part": "its place in a grid that the coordinator knows: how many rows all have, who holds the label",
+    "network.start_top": "protection: the step compares it with the job's label_protection",
     "boost.describe_cuts": ONE_BINNING, "boost.hide_cuts": "one of the bins that describe_cuts has cut",
     "boost.keep_cuts": "one of the bins that meet_cuts was told",
     "boost.meet_cuts": "sizes of sealed boxes that come: a wrong one fits no box",
@@ -75,11 +80,13 @@ ARGUED = {
 
 
 NAME, CHECKED = "the name of a model, not of a parameter", "the step compares it with the job's"
+OPEN = "a field of a message, which this sweep first saw in November 2026: no step compares it with the job's yet"
 #: Arguments that are called like a parameter of a job that lists the step, and why no declaration ties them.
 NAMED = {
     "boost.begin_boosting models": "plans: each is compared with the job, field by field (test_plans.py)",
     "boost.begin_private_boosting models": "likewise",
     "hyfdca.open_columns loss": CHECKED + ", where that is not 'auto'",
+    "hyfdca.open_part loss": OPEN,
     "less_vfl.autoencode epochs": CHECKED,
     "less_vfl.select_columns epochs": CHECKED,
     "less_vfl.select_components epochs": CHECKED,
@@ -89,6 +96,12 @@ NAMED = {
     "model.keep_by_id model": NAME,
     "model.read_part model": NAME,
     "model.write_part model": NAME,
+    "network.start_bottom batch_size": "not smaller than the job's (check_batch_size)",
+    "network.start_bottom gates": OPEN,
+    "network.start_bottom shadows": OPEN,
+    "network.start_bottom width": OPEN,
+    "network.start_top batch_size": "not smaller than the job's (check_batch_size)",
+    "network.start_top protection": "of the labels: the step compares it with the job's label_protection",
     "sine_gates.set_gates gates": "bits, not a parameter",
     "sine_network.begin_part width": CHECKED,
     "sine_network.hide_rows batch_size": CHECKED,
@@ -105,17 +118,27 @@ def own_operations() -> list[Operation]:
     return sorted((marked for marked in operations() if is_own(marked.module)), key=lambda marked: marked.id)
 
 
+def arguments_of(marked: Operation) -> dict[str, object]:
+    """With the fields of those that are messages."""
+    found = dict(schema_of(marked.function).hints)
+    for hint in list(found.values()):
+        if is_message(hint):
+            found |= get_type_hints(hint, include_extras=True)
+    return found
+
+
 def untied(marked: Operation) -> set[str]:
     """Arguments that nothing ties to the job."""
     tied = {setting.partition("=")[0] for setting in marked.settings} | {marked.min_cell, marked.epsilon}
-    return set(schema_of(marked.function).hints) - tied
+    return set(arguments_of(marked)) - tied
 
 
 def loose(marked: Operation) -> set[str]:
     """Those with a forbidden name."""
-    schema = schema_of(marked.function)
-    flags = {name for name, hint in schema.hints.items() if hint is bool and name not in MEANT["forms"] | {"sampled"}}
-    peers = PEERS & set(schema.hints) - set(schema.speaking) - flags
+    hints = arguments_of(marked)
+    flags = {name for name, hint in hints.items() if hint is bool and name not in MEANT["forms"] | {"sampled"}}
+    speaking = {name for name, hint in hints.items() if _speaks(hint)}
+    peers = PEERS & set(hints) - speaking - flags
     return (set().union(*MEANT.values()) & untied(marked) - flags) | peers
 
 

@@ -72,7 +72,9 @@ def test_splits_with_seeds_of_the_coordinators_choice_in_sessions_inside_the_job
 
 
 def test_steps_that_come_before_the_one_they_need(hostile, gini):
-    refused(hostile.send("bank", "tables.open_counts", **gini, sums={}, notes={}, shapes={}), "comes after")
+    refused(
+        hostile.send("bank", "tables.open_counts", **gini, told={"sums": {}, "notes": {}, "shapes": {}}), "comes after"
+    )
     refused(hostile.send("bank", "pairs.meet", **gini, offers={}), "comes after")
 
 

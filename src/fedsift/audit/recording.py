@@ -19,12 +19,11 @@ import numpy as np
 
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Boxed, Fresh, Message, State, Truth, View, numbers
-from fedsift.core.bundles import pack, unpack
 from fedsift.core.exchange import Joined, Piece
 from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL, Job, run_of
 from fedsift.core.ledger import COORDINATOR, Ledger
-from fedsift.core.message import decode, encode
+from fedsift.core.message import decode, encode, pack, unpack
 from fedsift.core.party import Site, read_labels
 from fedsift.core.simulate import hybrid_grid, simulated_sites
 from fedsift.core.table import Table

@@ -192,7 +192,7 @@ class ColumnBins:
             codes, absent = lookup[raw], raw < 0
         return np.where(absent, self.ordinary if self.missing else -1, codes).astype(np.int16)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         categories = None if self.categories is None else list(self.categories)
         return {"column": self.column, "categories": categories, "edges": self.edges.tolist(), "rest": self.rest,
                 "missing": self.missing}  # fmt: skip

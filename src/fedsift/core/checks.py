@@ -1,17 +1,19 @@
-"""Checks of parameters and of scores: the message quotes the bad value and says what is expected."""
+"""Checks of parameters, of scores and of what a step is asked with: the message says what is expected."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from fedsift.core.arguments import MAX_CELLS, MAX_ITEMS
 from fedsift.core.message import message
-from fedsift.errors import ParameterError, ReplyError
+from fedsift.errors import OperationRefused, ParameterError, PolicyRefused, ReplyError
 
 _MAX_CLASSES = 10_000
+T = TypeVar("T")
 
 
 def check_number(
@@ -42,6 +44,16 @@ def check_scores(scores: object, columns: Mapping[str, int], party: str) -> dict
         if not isinstance(values, np.ndarray) or values.shape != (count,) or not np.isfinite(values).all():
             raise ReplyError(party, "scores", f"expected {count} finite scores for party {name!r}")
     return {name: scores[name] for name in columns}
+
+
+def could_check(check: Callable[[T], object], fed: T) -> bool:
+    """Whether a method's parameters could be checked before its job is announced: a site may keep to itself what kind
+    of label it has until then."""
+    try:
+        check(fed)
+    except PolicyRefused:
+        return False
+    return True
 
 
 @message
@@ -75,3 +87,34 @@ def checked_label(told: LabelFacts, holder: str) -> LabelFacts:
     if told.task not in ("classification", "regression") or not 0 <= told.classes <= _MAX_CLASSES:
         raise ReplyError(holder, "describe_label", "no label has such a task or so many classes")
     return told
+
+
+# --- what a step checks of the numbers that it is asked with, against what this party holds: schemas know no sizes ---
+# (Whatever is missed here is refused all the same when NumPy raises, and counted as a fault by ``make fuzz``.)
+
+
+def check_size(party: str, step: str, name: str, numbers: np.ndarray, *shape: int | None) -> None:
+    """Numbers of another shape than what they are for; ``None`` for any length."""
+    fits = numbers.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, numbers.shape))
+    if numbers.dtype.kind not in "fiub" or not fits:
+        told = " x ".join("any" if want is None else str(want) for want in shape)
+        raise OperationRefused(party, step, f"its {name!r} should be {told} numbers")
+
+
+def check_positions(party: str, step: str, name: str, positions: np.ndarray, count: int, low: int = 0) -> None:
+    """Positions, in a row, out of ``count``."""
+    whole = positions.ndim == 1 and positions.dtype.kind in "iu"
+    if not whole or (positions.size and not low <= positions.min() <= positions.max() < count):
+        raise OperationRefused(party, step, f"its {name!r} should be positions among {count}")
+
+
+def check_known(party: str, step: str, what: str, name: object, known: Collection[object]) -> None:
+    """A name that this party has nothing under."""
+    if name not in known:
+        raise OperationRefused(party, step, f"it has no {what} of that name")
+
+
+def check_above_zero(party: str, step: str, name: str, numbers: object) -> None:
+    """What is divided by."""
+    if not np.all(np.asarray(numbers) > 0):
+        raise OperationRefused(party, step, f"its {name!r} should be above zero")

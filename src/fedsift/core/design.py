@@ -13,21 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from fedsift.core.columns import checked_label
+from fedsift.core.job import Job, Run
+from fedsift.core.labels import Labels
 from fedsift.core.survival import residuals
+from fedsift.core.table import Table
 from fedsift.core.wanted import Loaded
 from fedsift.errors import DataError, OperationRefused, ParameterError
-
-if TYPE_CHECKING:
-    from fedsift.core.labels import Labels
-    from fedsift.core.party import Party
-    from fedsift.core.table import Table
 
 #: The parts of a design that name a column; the last three are the label holder's.
 COLUMNS = ("group", "time", "weight", "event", "label")
@@ -203,7 +201,30 @@ def _check_class_weight(given: object) -> None:
 # --- at a party ------------------------------------------------------------------------------------------------------
 
 
-def design_of(party: Party) -> Design:
+class _Site(Protocol):
+    table: Table
+
+
+class Holder(Protocol):
+    """A party, as far as a design goes."""
+
+    name: str
+    run: Run
+
+    @property
+    def site(self) -> _Site: ...
+    @property
+    def job(self) -> Job: ...
+    @property
+    def table(self) -> Table: ...
+    @property
+    def row_numbers(self) -> NDArray[np.int64]: ...
+    @property
+    def n_rows(self) -> int: ...
+    def labels(self, *, task: str) -> Labels: ...
+
+
+def design_of(party: Holder) -> Design:
     """The design that this party has accepted with its job."""
     job = party.run.job
     if job is None or not job.design:
@@ -214,7 +235,7 @@ def design_of(party: Party) -> Design:
         raise OperationRefused(party.name, "design", str(error)) from None
 
 
-def column_of(party: Party, part: str) -> NDArray[Any] | None:
+def column_of(party: Holder, part: str) -> NDArray[np.generic] | None:
     """The column that a part of the design names, one entry a row; ``None`` where none does or it is another's."""
     named = getattr(design_of(party), part)
     if named is None or not named.startswith((f"{party.name}.", EVERYBODY)):
@@ -222,7 +243,7 @@ def column_of(party: Party, part: str) -> NDArray[Any] | None:
     return _aside(party.name, party.table, named.split(".", 1)[1], part)
 
 
-def _aside(party: str, table: Table, column: str, part: str) -> NDArray[Any]:
+def _aside(party: str, table: Table, column: str, part: str) -> NDArray[np.generic]:
     """A column that is no feature, without missing values."""
     if column not in table.aside:
         raise OperationRefused(
@@ -237,7 +258,7 @@ def _aside(party: str, table: Table, column: str, part: str) -> NDArray[Any]:
     return np.array(values, dtype=object if series.dtype == pl.String else None)
 
 
-def labelled(party: Party, table: Table) -> Table:
+def labelled(party: Holder, table: Table) -> Table:
     """The table with the label that the job's design says: another column's, or residuals of times (``survival.py``).
 
     Residuals are of the rows of this view: those of training rows know nothing of the test.
@@ -273,7 +294,7 @@ def durations(party: str, table: Table) -> NDArray[np.float64]:
     return found
 
 
-def survival_of(party: Party) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+def survival_of(party: Holder) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
     """How long each row was seen, and whether it happened; ``None`` where the design has no event."""
     events = event_of(party)
     if events is None:
@@ -281,12 +302,7 @@ def survival_of(party: Party) -> tuple[NDArray[np.float64], NDArray[np.bool_]] |
     return durations(party.name, party.site.table)[party.row_numbers], events
 
 
-def whole(party: Party) -> Party:
-    """The same party and job, with all rows of its table."""
-    return type(party)(party.site, "", party.state, party.round, party.run, party.session)
-
-
-def check_here(party: Party) -> None:
+def check_here(party: Holder) -> None:
     """What the design names of this party is there and can be what it says; asked before any work is done."""
     design = design_of(party)
     for part in COLUMNS:
@@ -303,7 +319,7 @@ def check_here(party: Party) -> None:
         class_weights_of(party)
 
 
-def times_of(party: Party) -> NDArray[np.float64] | None:
+def times_of(party: Holder) -> NDArray[np.float64] | None:
     """When each row was."""
     found = column_of(party, "time")
     if found is None:
@@ -313,19 +329,19 @@ def times_of(party: Party) -> NDArray[np.float64] | None:
     return _numbers(party.name, found, "time")
 
 
-def weights_of(party: Party) -> NDArray[np.float64] | None:
+def weights_of(party: Holder) -> NDArray[np.float64] | None:
     """What each row counts by its own weight."""
     found = column_of(party, "weight")
     return None if found is None else _weights(party.name, found)
 
 
-def event_of(party: Party) -> NDArray[np.bool_] | None:
+def event_of(party: Holder) -> NDArray[np.bool_] | None:
     """Whether it happened."""
     found = column_of(party, "event")
     return None if found is None else _events(party.name, found)
 
 
-def class_weights_of(party: Party) -> object:
+def class_weights_of(party: Holder) -> object:
     """What a row of each class counts: ``"balanced"``, by class, or ``None``."""
     told = design_of(party).class_weight
     if told is None:
@@ -352,7 +368,7 @@ def by_class(labels: Labels, told: object, train: NDArray[np.bool_]) -> NDArray[
     return np.asarray((train.sum() / (labels.n_classes * counts))[labels.codes], dtype=np.float64)
 
 
-def counted_rows(party: Party, labels: Labels) -> NDArray[np.float64] | None:
+def counted_rows(party: Holder, labels: Labels) -> NDArray[np.float64] | None:
     """What each row of this view counts, by its weight and its class; ``None`` where all count alike."""
     own, told = weights_of(party), class_weights_of(party)
     if own is None and told is None:
@@ -369,7 +385,7 @@ def _weights(party: str, found: NDArray[Any]) -> NDArray[np.float64]:
     return numbers
 
 
-def _events(party: str, found: NDArray[Any]) -> NDArray[np.bool_]:
+def _events(party: str, found: NDArray[np.generic]) -> NDArray[np.bool_]:
     numbers = _numbers(party, found, "event")
     if not np.isin(numbers, (0.0, 1.0)).all():
         raise DataError(f"party {party!r}: an event is 1 (it happened) or 0 (it had not yet)")

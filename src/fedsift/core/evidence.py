@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ class ColumnEvidence:
         known = np.append(np.asarray(self.weights, dtype=np.float64), 0.0)  # the last, -1, is for what is new
         return np.asarray(known[codes])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {**self.bins.as_dict(), "weights": list(self.weights)}
 
     @classmethod
@@ -59,7 +58,7 @@ class Evidence:
     def values(self, table: Table) -> dict[str, Floats]:
         return {woe_name(each.bins.column): each.values(table) for each in self.columns}
 
-    def as_dicts(self) -> list[dict[str, Any]]:
+    def as_dicts(self) -> list[dict[str, object]]:
         return [each.as_dict() for each in self.columns]
 
     @classmethod

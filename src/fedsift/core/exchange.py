@@ -27,11 +27,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from fedsift import errors
-from fedsift.core.bundles import answered
 from fedsift.core.in_step import side_of
 from fedsift.core.job import Job
 from fedsift.core.ledger import COORDINATOR, Entry, Ledger
-from fedsift.core.message import MAX_BYTES, decode, encode, walk
+from fedsift.core.message import MAX_BYTES, answered, decode, encode, walk
 from fedsift.core.operation import Operation, read_reply
 from fedsift.core.progress import Work
 from fedsift.core.transports.base import Delivery, Transport
@@ -324,7 +323,7 @@ class Exchange:
             raise min(failures, key=lambda error: isinstance(error, ApprovalPending))
         return replies
 
-    def _receive(self, operation: Operation, round: int, name: str, delivery: Delivery, limit: float | None) -> Any:
+    def _receive(self, operation: Operation, round: int, name: str, delivery: Delivery, limit: float | None) -> object:
         short = operation.short_name
         if delivery.data is None:
             if delivery.failure == "timeout":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, overload
 
@@ -28,11 +28,12 @@ from fedsift.core.party import Site
 from fedsift.core.progress import Item
 from fedsift.core.row_access import Facts, RowAccess
 from fedsift.core.simulate import WORDS, check_grid, hybrid_grid, label_columns, open_tables, simulated_sites
+from fedsift.core.splits import RandomState
 from fedsift.core.transports.base import Aborted, Transport
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import ParameterError, PartyError
 
-Each = Mapping[str, Mapping[str, Any]] | None
+Each = Mapping[str, Mapping[str, object]] | None
 
 
 class Federation(RowAccess):
@@ -113,7 +114,7 @@ class Federation(RowAccess):
         coordinator: str = NEUTRAL,
         dealer: str | None = None,
         submitter: str | None = None,
-        random_state: object = 0,
+        random_state: RandomState = 0,
         matching: str = "curve",
     ) -> Federation:
         """A federation of real tables, aligned by private set intersection of their ids (vertical, hybrid).
@@ -164,12 +165,12 @@ class Federation(RowAccess):
         how: str = "equal",
         duplicates: bool = False,
         task: str = "auto",
-        random_state: object = 0,
+        random_state: RandomState = 0,
         label_party: str | None = None,
         timeout: float | None = None,
         grid: tuple[int, int] | None = None,
         coordinator: str = NEUTRAL,
-        aside: Mapping[str, Any] | None = None,
+        aside: Mapping[str, Sized] | None = None,
     ) -> Federation:
         """Simulate parties from one table: columns (vertical), rows (horizontal) or both (hybrid grid).
 

@@ -68,7 +68,7 @@ def write_plain(value: object) -> dict[str, object]:
     return dict(plain(TypeAdapter(type(value)).dump_python(value, by_alias=True)))
 
 
-def announced(value: object) -> Any:
+def announced(value: object) -> object:
     """A parameter as a job tells it: data as they are, anything else (a function, a generator) by its kind."""
     if value is None or isinstance(value, (bool, int, float, str, list, tuple, dict, set, np.generic, np.ndarray)):
         return plain(value)

@@ -14,29 +14,48 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from fedsift.core.bundles import MOST, pack, unpack
 from fedsift.core.ledger import Entry, Ledger
+from fedsift.core.message import MOST_TOGETHER, pack, unpack
 from fedsift.core.progress import Work
 from fedsift.core.transports.base import Aborted, Delivery
 from fedsift.errors import MessageError
-
-if TYPE_CHECKING:
-    from fedsift.core.exchange import Exchange
-    from fedsift.core.federation import Federation
 
 T = TypeVar("T")
 #: Cells (rows x columns) of all conversations that go side by side: parties keep the numbers of each.
 ROOM = 2**24
 
 
-def in_step(fed: Federation, turns: Sequence[Callable[[], T]], what: str, at_once: int = MOST) -> list[T]:
+class Link(Protocol):
+    """What several conversations share (``exchange.py``)."""
+
+    book: Ledger
+
+    @property
+    def work(self) -> Work: ...
+    def next_round(self) -> int: ...
+    def carry(self, requests: dict[str, bytes], limit: float | None) -> dict[str, Delivery]: ...
+
+
+class Conversing(Protocol):
+    """A federation, as far as it matters here."""
+
+    @property
+    def _link(self) -> Link: ...
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def n_columns(self) -> dict[str, int]: ...
+    def progress(self, done: int, of: int, what: str) -> None: ...
+
+
+def in_step(fed: Conversing, turns: Sequence[Callable[[], T]], what: str, at_once: int = MOST_TOGETHER) -> list[T]:
     """The results of all conversations, in their order; ``at_once`` of them side by side. ``what`` each of them is.
 
     The first that fails ends the others, at their next question. Inside such a conversation they go one by one.
     """
-    together = 1 if _side.get() is not None else max(1, min(at_once, MOST))
+    together = 1 if _side.get() is not None else max(1, min(at_once, MOST_TOGETHER))
     results: list[T] = []
     with fed._link.work.inside():
         for at in range(0, len(turns), together):
@@ -47,7 +66,7 @@ def in_step(fed: Federation, turns: Sequence[Callable[[], T]], what: str, at_onc
     return results
 
 
-def room_for(fed: Federation) -> int:
+def room_for(fed: Conversing) -> int:
     """How many conversations over all of this view's cells may go side by side."""
     return max(1, ROOM // max(1, fed.n_rows * sum(fed.n_columns.values())))
 
@@ -116,7 +135,7 @@ class Side(Generic[T]):
 _side: ContextVar[Side[Any] | None] = ContextVar("fedsift conversation", default=None)
 
 
-def side_of(link: Exchange) -> Side[Any] | None:
+def side_of(link: Link) -> Side[object] | None:
     """The conversation that is running, where it is one of several over this link."""
     side = _side.get()
     return side if side is not None and side.group.link is link else None
@@ -125,7 +144,7 @@ def side_of(link: Exchange) -> Side[Any] | None:
 class _Group(Generic[T]):
     """The conversations, and who runs now."""
 
-    def __init__(self, link: Exchange, turns: Sequence[Callable[[], T]]):
+    def __init__(self, link: Link, turns: Sequence[Callable[[], T]]):
         self.link, self.round, self.dead = link, 0, False
         self.back = threading.Semaphore(0)
         self.sides = [Side(self, turn, number) for number, turn in enumerate(turns)]

@@ -85,7 +85,7 @@ class Ledger:
         self._notes = [(0, text) for text in notes]  # where in the list of entries a note was made, and its text
         self._lock = threading.Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"entries": list(self._entries), "notes": list(self._notes)}  # a lock is neither copied nor stored
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ nesting is bounded, and whatever does not parse is a ``MessageError``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar, cast
 
@@ -157,7 +157,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def plain_message(value: Any) -> Any:
+def plain_message(value: object) -> object:
     """The same payload with dictionaries for messages: what a receiver decodes, before it knows what it is."""
     if isinstance(value, dict):
         return {name: plain_message(item) for name, item in value.items()}
@@ -294,3 +294,47 @@ def walk(value: object) -> Iterator[Any]:
         yield from walk(_fields(value))
     else:
         yield value
+
+
+# --- several requests in one message: each is read, judged and answered by itself, in its order (``in_step.py``) ---
+
+#: A message of several: this, and the encoded list of them; its answer likewise. One request travels as it is.
+_SEVERAL = b"FT\x01"
+#: Requests in one message at most.
+MOST_TOGETHER = 64
+
+
+def pack(messages: Sequence[bytes]) -> bytes:
+    """One message as it is, several behind each other."""
+    return messages[0] if len(messages) == 1 else _SEVERAL + encode(list(messages))
+
+
+def unpack(data: bytes) -> list[bytes]:
+    """What ``pack`` was given."""
+    if data[:2] != _SEVERAL[:2]:
+        return [data]
+    if data[:3] != _SEVERAL:
+        raise MessageError("several requests in one message, of another release of fedsift")
+    found = decode(data[3:])
+    if (
+        not isinstance(found, list)
+        or not 2 <= len(found) <= MOST_TOGETHER
+        or not all(isinstance(each, bytes) for each in found)
+    ):
+        raise MessageError(f"several requests in one message are a list of 2 to {MOST_TOGETHER}")
+    return found
+
+
+def answered(data: list[bytes], handle: Callable[[bytes], bytes]) -> bytes:
+    """At a site: each request of a message is answered by itself, in its order.
+
+    The message is taken out of its list, so that a large one is gone from memory when its request is.
+    """
+    try:
+        requests = unpack(data.pop())[::-1]
+    except MessageError as error:
+        return encode({"error": "MessageError", "what": str(error)})
+    replies = []
+    while requests:
+        replies.append(handle(requests.pop()))
+    return pack(replies)

@@ -55,6 +55,18 @@ class Operation:
     sums: bool = False
     when: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """A declaration that says nothing that is known is a mistake of its author."""
+        if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", self.id):
+            raise ParameterError(f'the id of an operation is "family.name" in small letters, got {self.id!r}')
+        for form in (self.discloses, self.receives, self.opened_form):
+            check_form(form)
+        for name, known in (("role", ROLES), ("concerns", CONCERNS), ("opened_by", READERS)):
+            if getattr(self, name) not in known:
+                raise ParameterError(f"{self.id}: {name} is one of {known}; got {getattr(self, name)!r}")
+        if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in self.when):
+            raise ParameterError(f'{self.id}: when is "parameter=value|value"; got {self.when!r}')
+
     def released(self, value: object) -> Release:
         """How many numbers somebody reads of this reply (as it travels), and how exact they are."""
         if self.releases is not None:
@@ -141,8 +153,7 @@ def operation(
     opened : what is opened of it in the end, form first (``"aggregate: label sums of unnamed bins"``), or ``"nobody"``;
         left out, what travels, but what travels hidden must say it.
     concerns : whose data the reply is about: ``"own columns"``, ``"labels"``, both, or ``"nothing"``.
-    min_cell, epsilon : the name of the argument that carries the smallest cell, or the privacy loss; a site's policy
-        judges it.
+    min_cell, epsilon : the argument with the smallest cell, or with the privacy loss, for a site's policy to judge.
     settings : arguments that a parameter of the job carries, under the same name or as ``"argument=parameter"``: a
         site refuses another value.
     after : ids of steps of which at least one must have been run in this job before.
@@ -151,8 +162,7 @@ def operation(
         of the job apart. ``None``: not declared yet.
     opened_by : who opens it: ``"coordinator"``, ``"active"`` (the label holders), ``"passive"``, ``"parties"``, or
         ``"result"``: whoever gets the job's results.
-    releases : how many numbers that is, of which precision, as a function of the reply; left out, those that stand in
-        the reply, where its opened form is readable.
+    releases : of a reply, how many numbers that is and how exact; left out, those in it, where they are readable.
     sums : whether values of its own columns are summed: a site then looks whether few rows make up a whole sum.
     when : of which form of a method it is a step, by the accepted job's parameters: ``"protection=open|unsaid"``,
         ``"epsilon=none"`` (``Job.says``). In a job of another form it is refused: what a job promises is what is run.
@@ -168,21 +178,11 @@ def operation(
     >>> fed.ask(largest, to="shop", column=0)
     8.0
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", id):
-        raise ParameterError(f'the id of an operation is "family.name" in small letters, got {id!r}')
     if discloses in HIDDEN and not opened:
         raise ParameterError(f"{id} travels as {discloses!r}: say what is opened of it in the end, or opened='nobody'")
     opened = f"{discloses}: {about}" if opened in ("", NOBODY) else opened
-    for form in (discloses, receives, opened.partition(":")[0]):
-        check_form(form)
     concerns = concerns or ("nothing" if discloses == "control" else "own columns")
-    if role not in ROLES or concerns not in CONCERNS:
-        raise ParameterError(f"{id}: role is one of {ROLES} and concerns one of {CONCERNS}; got {role!r}, {concerns!r}")
-    if opened_by not in READERS:
-        raise ParameterError(f"{id}: opened_by is one of {READERS}; got {opened_by!r}")
-    before, forms = ((said,) if isinstance(said, str) else said for said in (after, when))
-    if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
-        raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
+    before, forms = ((each,) if isinstance(each, str) else each for each in (after, when))
 
     def mark(function: Callable[..., R]) -> Answering[R]:
         marked: Answering[R] = Answering(

@@ -21,7 +21,7 @@ from fedsift import errors
 from fedsift.core.arguments import AtMost
 from fedsift.core.binning import used_bins
 from fedsift.core.checks import LabelFacts, TableSize
-from fedsift.core.design import check_here, labelled, whole
+from fedsift.core.design import check_here, labelled
 from fedsift.core.exchange import Pieces, Request
 from fedsift.core.identity import Identity, private_generator, simulated_secret
 from fedsift.core.job import Job, Run, run_of
@@ -153,7 +153,7 @@ class Site:
     def _before(self, marked: Operation, request: Request) -> None:
         """Called with each request before its operation runs; raises to refuse it."""
 
-    def _after(self, marked: Operation, request: Request, value: Any) -> None:
+    def _after(self, marked: Operation, request: Request, value: object) -> None:
         """Called when the operation has run and its reply has not left yet; raises to keep the reply here."""
 
     def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
@@ -298,6 +298,10 @@ class Party:
         key = ("binned", column, n_bins, min_rows)
         return self.cached(key, lambda: used_bins(self.table, column, n_bins, min_rows))
 
+    def whole(self) -> Party:
+        """The same party and job, with all rows of its table."""
+        return Party(self.site, "", self.state, self.round, self.run, self.session)
+
     def generator(self, purpose: str, random_state: Any) -> np.random.Generator:
         """For what only this party may foresee: the same for the same rows, label, purpose and ``random_state``.
 
@@ -307,7 +311,7 @@ class Party:
 
     def labels(self, classes: int = 5, task: str = "auto") -> Labels:
         """The label column, or the copy of a job with ``label_epsilon``; quantile ``classes`` of a number."""
-        copy = label_copy(self.run, lambda: whole(self).table.label, self.name, task)
+        copy = label_copy(self.run, lambda: self.whole().table.label, self.name, task)
         if copy is not None:
             return copy.of(self.row_numbers, self.name, classes)
         task = "regression" if self.run.job is not None and "event" in self.run.job.design else task
@@ -315,7 +319,7 @@ class Party:
         return self.cached(key, lambda: read_labels(self.table.label, self.name, classes, task))
 
     @property
-    def judged_label(self) -> NDArray[Any] | None:
+    def judged_label(self) -> NDArray[np.generic] | None:
         """The label column by which answers are judged: the copy, where this very job has learned from one."""
         copy = self.run.kept.get(LabelCopy)
         return copy.column(self.row_numbers) if isinstance(copy, LabelCopy) else self.table.label
@@ -348,8 +352,7 @@ def describe_label(party: Party, *, task: Task) -> LabelFacts:
 
 @operation(
     "core.share_names", discloses="plain", about="names of the columns that took part", reply=[str],
-    needs=("column names",),
-    times=MAX_VIEWS,
+    needs=("column names",), times=MAX_VIEWS,
 )  # fmt: skip
 def share_names(party: Party) -> list[str]:
     return party.columns
@@ -357,12 +360,9 @@ def share_names(party: Party) -> list[str]:
 
 @operation("core.define_view", discloses="control", about="acknowledgement", times=MAX_VIEWS)
 def define_view(
-    party: Party,
-    *,
-    view: Annotated[str, AtMost(100)],
-    rows: NDArray[np.int64] | None = None,
+    party: Party, *, view: Annotated[str, AtMost(100)], rows: NDArray[np.int64] | None = None,
     columns: list[int] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Name a subset of this view's rows and columns (by position), for later requests."""
     base_rows = np.arange(party.site.table.n_rows) if party._rows is None else party._rows
     if rows is not None and (rows.ndim != 1 or (len(rows) and (rows.min() < 0 or rows.max() >= len(base_rows)))):

@@ -231,7 +231,7 @@ def _ask_text(facts: Mapping[str, Any]) -> str:
 @contextmanager
 def follow(quiet: bool = False, verbose: bool = False, log_json: bool = False, every: float = _EVERY) -> Iterator[Any]:
     """What the command line shows: a bar on a terminal, lines elsewhere (or when every ask is wanted)."""
-    shown: AbstractContextManager[Any]
+    shown: AbstractContextManager[object]
     if quiet or verbose or log_json or not sys.stderr.isatty():
         shown = Lines(stages=not quiet, asks=log_json or (verbose and not quiet), as_json=log_json, every=every)
     else:

@@ -15,13 +15,13 @@ can train on earlier rows and not know which are earlier. Who has the times deci
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
-from fedsift.core.design import column_of, design_of, times_of, whole
+from fedsift.core.design import column_of, design_of, times_of
 from fedsift.core.identity import private_generator
 from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
@@ -182,15 +182,15 @@ def _cuts(ends: NDArray[np.float64], wanted: list[float]) -> list[int]:
     return cuts
 
 
-def _whole(party: Party, part: str) -> NDArray[Any]:
-    found = column_of(whole(party), part)
+def _whole(party: Party, part: str) -> NDArray[np.generic]:
+    found = column_of(party.whole(), part)
     if found is None:
         raise OperationRefused(party.name, "draw_designed_rows", f"the job names no {part} of this party")
     return found
 
 
 def _whole_times(party: Party) -> NDArray[np.float64]:
-    found = times_of(whole(party))
+    found = times_of(party.whole())
     if found is None:
         raise OperationRefused(party.name, "draw_designed_rows", "the job names no time of this party")
     return found

@@ -5,7 +5,7 @@ Here too: what a user says about who holds which labels and which block of a gri
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def check_parties(argument: str, given: Collection[str], tables: Collection[str]
             raise ParameterError(f"{argument} names the party {name!r}, but the parties are {', '.join(tables)}")
 
 
-def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
+def check_grid(grid: object, tables: Collection[str], holders: Mapping[str, str | None]) -> dict[str, tuple[int, int]]:
     """The grid that a user gave for hybrid tables: every party on a place of its own, a label in every row block."""
     if not isinstance(grid, Mapping):
         raise ParameterError(
@@ -87,17 +87,17 @@ def check_grid(grid: Any, tables: Collection[str], holders: Mapping[str, str | N
 
 
 def simulated_sites(
-    X: Any,
-    y: Any,
+    X: object,
+    y: object,
     *,
     parties: int | Sequence[str],
     partition: str,
     how: Any,
     duplicates: bool,
-    random_state: Any,
+    random_state: splits.RandomState,
     label_party: str | None,
     grid: tuple[int, int] | None,
-    aside: Mapping[str, Any] | None = None,
+    aside: Mapping[str, Sized] | None = None,
 ) -> tuple[dict[str, Site], str | None]:
     """The sites and the name of the label holder (``None`` when every party has labels)."""
     frame = _frame(X)
@@ -144,7 +144,7 @@ def _hybrid(
     row_blocks: int,
     column_blocks: int,
     how: Any,
-    random_state: Any,
+    random_state: splits.RandomState,
     label_party: str | None,
 ) -> tuple[dict[str, Site], None]:
     blocks = [f"columns{c + 1}" for c in range(column_blocks)]
@@ -173,7 +173,7 @@ def hybrid_grid(names: Iterable[str]) -> dict[str, tuple[int, int]]:
     return grid
 
 
-def _site(name: str, part: pd.DataFrame, label: pd.Series | None, aside: Mapping[str, Any] | None = None) -> Site:
+def _site(name: str, part: pd.DataFrame, label: pd.Series | None, aside: Mapping[str, Sized] | None = None) -> Site:
     part = part.reset_index(drop=True)
     for column, values in (aside or {}).items():
         if column in part.columns or len(values) != len(part):
@@ -188,7 +188,7 @@ def _site(name: str, part: pd.DataFrame, label: pd.Series | None, aside: Mapping
     return Site(name, Table.read(part, id=None, label=label_name, name=name, aside=list(aside or {})))
 
 
-def _frame(X: Any) -> pd.DataFrame:
+def _frame(X: object) -> pd.DataFrame:
     if isinstance(X, pd.DataFrame):
         frame = X.reset_index(drop=True)
         frame.columns = [str(column) for column in frame.columns]
@@ -200,7 +200,7 @@ def _frame(X: Any) -> pd.DataFrame:
 
 
 def open_tables(
-    tables: Mapping[str, Any],
+    tables: Mapping[str, object],
     id: str | Mapping[str, str] | None,
     labels: Mapping[str, str | None],
     columns: Mapping[str, Sequence[str]],

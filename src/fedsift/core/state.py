@@ -28,7 +28,7 @@ class State(dict[Any, Any]):
         ) from None
 
 
-def undo(state: dict[Any, Any], before: dict[Any, Any]) -> None:
+def undo(state: dict[object, object], before: dict[object, object]) -> None:
     """After a step that failed, whose reply never left: what it kept goes, what it replaced comes back. What it used
     up stays gone, so that nothing is opened or masked by it again."""
     for key in list(state):

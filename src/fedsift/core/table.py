@@ -128,7 +128,7 @@ class Table:
         return cls(name, id, label, features, ids, labels, categories_of(features, kinds), loaded.written, beside)
 
     @classmethod
-    def look(cls, source: Any, name: str, form: FileForm | None = None) -> tuple[Table, dict[str, str]]:
+    def look(cls, source: object, name: str, form: FileForm | None = None) -> tuple[Table, dict[str, str]]:
         """All columns; those that could be read in several ways as text, with a line for each that says so."""
         try:
             return cls.read(source, id=None, name=name, form=form), {}

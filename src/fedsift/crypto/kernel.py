@@ -56,7 +56,7 @@ def _load() -> tuple[Any, str]:
     return None, "none: the compiled library cannot be loaded or has nothing for this processor; install fedsift again"
 
 
-def engine(name: str) -> Any:
+def engine(name: str) -> object:
     """The compiled library with one of its ways of computing, or ``None`` where the processor cannot."""
     found = importlib.util.find_spec("fedsift.crypto._kernel")
     products, points, asks = _ENGINES[name]
@@ -67,11 +67,11 @@ def engine(name: str) -> Any:
         return None
 
 
-def _declared(loaded: object, products: str, points: str) -> Any:
+def _declared(loaded: object, products: str, points: str) -> object:
     """The library with the types of its functions, under one name each, whichever arithmetic runs."""
     at, number = ctypes.c_void_p, ctypes.c_int64
-    modulus: list[Any] = [at, ctypes.c_uint64, at, ctypes.c_int]  # n, its inverse, the result, limbs
-    types: dict[str, tuple[str, list[Any], Any]] = {
+    modulus: list[object] = [at, ctypes.c_uint64, at, ctypes.c_int]  # n, its inverse, the result, limbs
+    types: dict[str, tuple[str, list[object], object]] = {
         "products": (products, [at, at, number, number, *modulus], None),
         "squares": (products, [at, number, number, *modulus], None),
         "powers": (products, [at, number, at, number, at, *modulus], None),

@@ -10,13 +10,12 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import rbcl
 
 
 def _remove_file() -> None:
-    written: Any = getattr(sys.modules.get("rbcl._sodium"), "lib_path", None)
+    written: object = getattr(sys.modules.get("rbcl._sodium"), "lib_path", None)
     if isinstance(written, str) and os.name != "nt":
         with contextlib.suppress(OSError):
             Path(written).unlink()

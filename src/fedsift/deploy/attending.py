@@ -32,7 +32,7 @@ _ITS_OWN_END = 2.0  # seconds for a process to end by itself, once FLARE has end
 _MOST = 10**9
 
 #: Tells the coordinator whether this site's people have stopped the job; gives how far it is.
-Ask = Callable[[bool], Any]
+Ask = Callable[[bool], object]
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from fedsift.core.transports.base import Aborted
 from fedsift.core.transports.flare import Flare
 from fedsift.deploy import model_jobs
 from fedsift.deploy.delivery import keep_end, keep_failure, keep_result
-from fedsift.deploy.flare_job import quiet_calls, read_job, settings_of
+from fedsift.deploy.flare_job import Content, quiet_calls, read_job, settings_of
 from fedsift.deploy.results import OUTCOME, RESULT, STATISTICS, VALUE
 from fedsift.deploy.session import STANDING
 from fedsift.errors import FedsiftError, ParameterError, disk_words
@@ -88,7 +88,7 @@ class Coordinator(FLComponent):  # type: ignore[misc]
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).add_info(STANDING, self.standing.told())
 
     @collab.publish  # type: ignore[untyped-decorator]
-    def attend(self, stopped: bool) -> dict[str, Any]:
+    def attend(self, stopped: bool) -> dict[str, object]:
         """A site hears how far the job is; one whose people have stopped it says so, and the job ends everywhere."""
         if stopped is True:
             self.stopped.add(str(collab.caller))
@@ -113,7 +113,7 @@ def _caller(client: Any) -> Callable[[bytes, float], Any]:
     return lambda data, limit: client(timeout=limit).handle(data)
 
 
-def run_job(content: dict[str, Any], transport: Flare, folder: Path, standing: Standing | None = None) -> None:
+def run_job(content: Content, transport: Flare, folder: Path, standing: Standing | None = None) -> None:
     """The whole job; ``folder`` gets the result and the outcome, ``standing`` is told how it goes."""
     standing = standing or Standing(folder)
     start = standing.began
@@ -177,9 +177,7 @@ class Standing(Shown):
         return {**told, "round": self.round}
 
 
-def _carry_out(
-    job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: Mapping[str, object]
-) -> None:
+def _carry_out(job: Job, fed: Federation, checkpoint: Path, folder: Path, *, resume: bool, content: Content) -> None:
     """What the job is for: a value, a model, predictions, why, or a selection."""
     work = content.get("work")
     if job.method == ValueJob.name:
@@ -207,7 +205,7 @@ def _leave_ledger(fed: Federation | None, *files: Path) -> None:
             fed.ledger.frame().to_csv(file, index=False)
 
 
-def _job(content: dict[str, Any]) -> Job:
+def _job(content: Content) -> Job:
     """The submitted job, checked again: whoever sent it may have written it by hand."""
     settings = settings_of(content)
     source = Source(Path(f"{content.get('name', 'job')}.toml"), "", {})
@@ -317,7 +315,7 @@ def _keep_checkpoint(selector: Selector, file: Path) -> None:
     selector._select = with_checkpoint  # type: ignore[method-assign]
 
 
-def _checkpoint(content: Mapping[str, object], folder: Path) -> Path:
+def _checkpoint(content: Content, folder: Path) -> Path:
     """Where this server keeps the job's checkpoint: by the job's hash, in a folder that the server chose.
 
     Many jobs have the same name (job.toml), and another job's search is nothing to go on from.

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from fedsift.errors import JobError, ParameterError
 from fedsift.evaluate.value_holder import ValueJob
@@ -36,7 +36,50 @@ _START = 600
 _GRACE = 20.0
 
 
-def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> dict[str, Any]:
+class PartyFacts(TypedDict, total=False):
+    """What everybody gets to know of a party."""
+
+    id: bool
+    label: bool
+    grid: list[int] | None
+    price: float | None
+    prices: dict[str, float]
+
+
+class Told(TypedDict):
+    """The least that a job says."""
+
+    method: dict[str, object]
+    federation: dict[str, object]
+    parties: dict[str, PartyFacts]
+
+
+class Content(Told, total=False):
+    """A job as it is submitted; what stands last only some have, for their ``work`` (``model_jobs.py``)."""
+
+    format: str
+    version: int
+    name: str
+    evaluate: dict[str, object] | None
+    rules: dict[str, object] | None
+    design: dict[str, object] | None
+    model: dict[str, object]
+    resume: bool
+    work: str
+    purpose: str
+    known: dict[str, object]
+    columns: dict[str, list[str]]
+    asked: Asked
+
+
+class Asked(TypedDict):
+    """What is asked of a model."""
+
+    repeats: int
+    by: list[str]
+
+
+def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> Content:
     """What the coordinator and the parties get to know of a job file; ``work`` takes the place of its method."""
     for name in job.settings.parties:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or name == "server":
@@ -68,7 +111,7 @@ def public_job(job: Job, work: ValueJob | StatisticsJob | None = None) -> dict[s
     }
 
 
-def _prices(job: Job, party: str) -> dict[str, Any]:
+def _prices(job: Job, party: str) -> PartyFacts:
     """What the party and its columns cost, where a budget asks for it; whoever gets the job can read it."""
     rules, section = job.settings.rules, job.settings.parties[party]
     return {} if rules is None or rules.budget is None else {"price": section.price, "prices": dict(section.prices)}
@@ -85,7 +128,7 @@ def unscored(job: Job) -> str:
     return ""
 
 
-def write_job(content: dict[str, Any], folder: Path, classes: Sequence[str] = CLASSES) -> Path:
+def write_job(content: Content, folder: Path, classes: Sequence[str] = CLASSES) -> Path:
     """The FLARE job folder. Sites build ``classes`` only where their own lists have them."""
     controller, executor, coordinator, party = classes
     parties = list(content["parties"])
@@ -120,7 +163,7 @@ def write_job(content: dict[str, Any], folder: Path, classes: Sequence[str] = CL
     return folder
 
 
-def read_job(config: Path) -> dict[str, Any]:
+def read_job(config: Path) -> Content:
     """The job that came with a FLARE job folder, checked for its shape."""
     try:
         content = json.loads((config / FILE).read_text(encoding="utf-8"))
@@ -131,7 +174,7 @@ def read_job(config: Path) -> dict[str, Any]:
     method, parties = content.get("method"), content.get("parties")
     if not isinstance(method, dict) or not isinstance(method.get("name"), str) or not isinstance(parties, dict):
         raise JobError(f"{FILE} lacks the method or the parties")
-    return content
+    return cast(Content, content)
 
 
 def quiet_calls() -> None:
@@ -139,7 +182,7 @@ def quiet_calls() -> None:
     logging.getLogger("nvflare.collab").setLevel(logging.WARNING)
 
 
-def settings_of(content: dict[str, Any]) -> JobFile:
+def settings_of(content: Content) -> JobFile:
     """The job's settings as a job file would give them; the column names of ids and labels stay with the sites."""
     parties = {
         name: {

@@ -13,13 +13,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.job import PREDICTIONS
-from fedsift.deploy.flare_job import FORMAT, VERSION, public_job
+from fedsift.deploy.flare_job import FORMAT, VERSION, Asked, Content, PartyFacts, public_job
 from fedsift.errors import DataError, FedsiftError, ParameterError
 from fedsift.jobs import runs, training
 from fedsift.jobs.card import ModelCard, read_card
@@ -35,20 +34,20 @@ MOST_GROUPINGS = 20
 PARTS = "models"  # the folder of a site's own parts, beside its party.toml
 
 
-def train_content(job: Job) -> dict[str, Any]:
+def train_content(job: Job) -> Content:
     """What is submitted to train: the job and its table [model]."""
     section = job.settings.model or ModelSection()
     return {**public_job(job), "evaluate": None, "work": TRAIN, "model": section.model_dump(), "resume": False}
 
 
-def predict_content(folder: Path) -> dict[str, Any]:
+def predict_content(folder: Path) -> Content:
     """What is submitted to predict: the model's name and parameters, and what the coordinator knows of it."""
     card = read_card(folder)
     known = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8"))
     kind = model_class(card.kind)
     made = kind(**{name: None if value == "none" else value for name, value in card.parameters.items()})
     name, parameters = made.announcement()
-    parties = {
+    parties: dict[str, PartyFacts] = {
         party: {"id": facts.id is not None, "label": party == card.label_holder, "grid": None}
         for party, facts in card.data.items()
     }
@@ -61,13 +60,13 @@ def predict_content(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def explain_content(folder: Path, repeats: int, by: Sequence[str]) -> dict[str, Any]:
+def explain_content(folder: Path, repeats: int, by: Sequence[str]) -> Content:
     """What is submitted to explain: the same, and what is asked of the model."""
-    asked = {"repeats": repeats, "by": list(by)}
+    asked: Asked = {"repeats": repeats, "by": list(by)}
     return {**predict_content(folder), "name": EXPLAIN, "work": EXPLAIN, "asked": asked, "purpose": ""}
 
 
-def predicts_each(kind: type[FederatedModel], parameters: Mapping[str, Any]) -> bool:
+def predicts_each(kind: type[FederatedModel], parameters: Mapping[str, object]) -> bool:
     """Whether a job may be for this model's predictions alone, and so be about few rows."""
     return bool(kind.predicting) and parameters.get("protection") not in ("open", "lattice")
 
@@ -90,7 +89,7 @@ def train(run: runs.Run, folder: Path) -> None:
     training.write_card(trained, folder)
 
 
-def predict(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: Path) -> None:
+def predict(content: Content, fed: Federation, folder: Path, scratch: Path) -> None:
     """Predict rows that all parties have now; the label holder keeps the predictions."""
     model, view = _at_hand(content, fed, scratch)
     model.predict_by_id(view, to="label holder")
@@ -98,7 +97,7 @@ def predict(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: 
     write_atomic(folder / PREDICTED, json.dumps({"rows": view.n_rows, "model": model.model_id_}) + "\n")
 
 
-def explain(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: Path) -> None:
+def explain(content: Content, fed: Federation, folder: Path, scratch: Path) -> None:
     """Which columns the model goes by on rows that all parties have now, and how it does where they have labels."""
     repeats, by = content["asked"]["repeats"], content["asked"]["by"]
     check_number("repeats", repeats, 1, 100, whole=True)
@@ -110,7 +109,7 @@ def explain(content: Mapping[str, Any], fed: Federation, folder: Path, scratch: 
     write_atomic(folder / EXPLAINED, json.dumps(told.to_dict(), allow_nan=False) + "\n")
 
 
-def _at_hand(content: Mapping[str, Any], fed: Federation, scratch: Path) -> tuple[FederatedModel, Federation]:
+def _at_hand(content: Content, fed: Federation, scratch: Path) -> tuple[FederatedModel, Federation]:
     """The model, of which each party reads its part, and the columns that it uses."""
     scratch.mkdir(exist_ok=True)
     write_atomic(scratch / MODEL_FILE, json.dumps(content["known"]))

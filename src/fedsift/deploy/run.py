@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
 from fedsift.core.files import write_atomic
 from fedsift.deploy import model_jobs
-from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, public_job, unscored, write_job
+from fedsift.deploy.flare_job import CLASSES, PARTY_FILE, Content, public_job, unscored, write_job
 from fedsift.deploy.introductions import introduce_parties
 from fedsift.deploy.results import OUTCOME, RESULT, check_outcome, place, read_statistics, read_value
 from fedsift.deploy.session import LOST, FlareSession
@@ -39,6 +39,7 @@ from fedsift.report.explain import Explained
 from fedsift.statistics.job import StatisticsJob
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 PLACES = ("simulator", "poc", "flare")
 CHECKPOINTS = "FEDSIFT_CHECKPOINTS"
 _PLAYED = "all parties are played here from the job's files, so no site's rules and nobody's approval are asked for"
@@ -48,7 +49,7 @@ _BACK = 120.0  # seconds for clients to come back to a server that was restarted
 def run_on(job: Job, on: str, out: Path, *, kit: Path | None = None, resume: bool = False, say: Say) -> dict[str, Any]:
     """Run a job and write its result folder; returns what is in its ``run.json``."""
     runs.check_folder(out)
-    content = {**public_job(job), "resume": resume}
+    content: Content = {**public_job(job), "resume": resume}
     if unscored(job):
         say(f"no evaluation: {unscored(job)}, and these parties are apart")
     keep = checkpoints(out)
@@ -56,7 +57,7 @@ def run_on(job: Job, on: str, out: Path, *, kit: Path | None = None, resume: boo
         _forget(keep)
     ticket = out.absolute().with_name(f".{out.name}.job.json")
     errand = Errand(job, content, lambda result, sites: place(result, out, sites), say, keep, ticket)
-    facts: dict[str, Any] = _run(errand, on, kit)
+    facts = _run(errand, on, kit)
     if on != "flare":
         _forget(keep)
     return facts
@@ -64,24 +65,21 @@ def run_on(job: Job, on: str, out: Path, *, kit: Path | None = None, resume: boo
 
 def value_on(job: Job, on: str, work: ValueJob, *, kit: Path | None = None, say: Say) -> Valuation:
     """What each partner adds, with the parties elsewhere."""
-    content = {**public_job(job, work), "resume": False}
-    found: Valuation = _run(Errand(job, content, lambda result, _: read_value(result), say), on, kit)
-    return found
+    content: Content = {**public_job(job, work), "resume": False}
+    return _run(Errand(job, content, lambda result, _: read_value(result), say), on, kit)
 
 
 def statistics_on(job: Job, on: str, work: StatisticsJob, *, kit: Path | None = None, say: Say) -> pd.DataFrame:
     """A statistic of all parties' columns, with the parties elsewhere."""
-    content = {**public_job(job, work), "resume": False}
-    found: pd.DataFrame = _run(Errand(job, content, lambda result, _: read_statistics(result), say), on, kit)
-    return found
+    content: Content = {**public_job(job, work), "resume": False}
+    return _run(Errand(job, content, lambda result, _: read_statistics(result), say), on, kit)
 
 
 def train_on(job: Job, on: str, out: Path, *, kit: Path | None = None, say: Say) -> ModelCard:
     """Train with the parties elsewhere: each keeps its part; ``out`` gets the model folder. Returns the card."""
     training.check_model_folder(out)
     take = partial(_take_model, job=job, out=out)
-    card: ModelCard = _run(Errand(job, model_jobs.train_content(job), take, say), on, kit)
-    return card
+    return _run(Errand(job, model_jobs.train_content(job), take, say), on, kit)
 
 
 def _take_model(result: Path, sites: dict[str, Path], *, job: Job, out: Path) -> ModelCard:
@@ -97,8 +95,7 @@ def predict_on(
     training.check_parties(card, files, here=on != "flare")
     job = prediction_job(folder, files)
     take = partial(_take_predictions, holder=holder)
-    found: tuple[int, str | None] = _run(Errand(job, content, take, say, parts=folder), on, kit)
-    return found
+    return _run(Errand(job, content, take, say, parts=folder), on, kit)
 
 
 def explain_on(
@@ -112,9 +109,7 @@ def explain_on(
         training.check_label(card, files, by)
     content = model_jobs.explain_content(folder, repeats, by)
     job = prediction_job(folder, files, labelled=True)
-    take = lambda result, _: model_jobs.take_explanation(result)  # noqa: E731
-    found: Explained = _run(Errand(job, content, take, say, parts=folder), on, kit)
-    return found
+    return _run(Errand(job, content, lambda result, _: model_jobs.take_explanation(result), say, parts=folder), on, kit)
 
 
 def prediction_job(folder: Path, files: Mapping[str, Path], *, labelled: bool = False) -> Job:
@@ -141,12 +136,12 @@ def _take_predictions(result: Path, sites: dict[str, Path], *, holder: str) -> t
 
 
 @dataclass(frozen=True)
-class Errand:
+class Errand(Generic[T]):
     """A job on its way: what is submitted, and what is done with the result (and the parties' own, if at hand)."""
 
     job: Job
-    content: dict[str, Any]
-    take: Callable[[Path, dict[str, Path]], Any]
+    content: Content
+    take: Callable[[Path, dict[str, Path]], T]
     say: Say
     checkpoints: Path | None = None  # what a run on this machine goes on from
     ticket: Path | None = None  # which job it is, for a command that is killed while it waits
@@ -157,7 +152,7 @@ class Errand:
         return {CHECKPOINTS: str(self.checkpoints)} if self.checkpoints is not None else {}
 
 
-def _run(errand: Errand, on: str, kit: Path | None) -> Any:
+def _run(errand: Errand[T], on: str, kit: Path | None) -> T:
     if importlib.util.find_spec("nvflare") is None:
         raise MissingExtra("nvflare", "flare")
     with tempfile.TemporaryDirectory(prefix="fedsift-") as folder:
@@ -197,7 +192,7 @@ def party_text(job: Job, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _on_simulator(errand: Errand, folder: Path) -> Any:
+def _on_simulator(errand: Errand[T], folder: Path) -> T:
     from fedsift.deploy.local_system import last_lines
     from fedsift.deploy.processes import Processes
 
@@ -230,7 +225,7 @@ def _on_simulator(errand: Errand, folder: Path) -> Any:
     return errand.take(left / RESULT, sites)
 
 
-def _on_poc(errand: Errand, folder: Path) -> Any:
+def _on_poc(errand: Errand[T], folder: Path) -> T:
     from fedsift.deploy.local_system import LocalSystem
 
     job, content, say = errand.job, errand.content, errand.say
@@ -265,7 +260,7 @@ def _reasons_of(sites: dict[str, Path]) -> Iterator[None]:
 # --- a running system ------------------------------------------------------------------------------------------------
 
 
-def _on_flare(errand: Errand, folder: Path, kit: Path) -> Any:
+def _on_flare(errand: Errand[T], folder: Path, kit: Path) -> T:
     """Submit, wait and fetch. Which job it is stays in a small file beside the result until the result is there.
 
     A job that waited for people when the server was restarted has not begun: it is submitted again, and finds its
@@ -291,7 +286,7 @@ def _on_flare(errand: Errand, folder: Path, kit: Path) -> Any:
     return found
 
 
-def check_end(session: FlareSession, content: Mapping[str, Any], left: Path, status: str) -> None:
+def check_end(session: FlareSession, content: Content, left: Path, status: str) -> None:
     """Raise what ended the job. Where FLARE ended it before the coordinator could say why, who is gone is named."""
     try:
         check_outcome(left, status)
@@ -304,7 +299,7 @@ def check_end(session: FlareSession, content: Mapping[str, Any], left: Path, sta
         raise
 
 
-def _submit(errand: Errand, session: FlareSession, folder: Path) -> str:
+def _submit(errand: Errand[T], session: FlareSession, folder: Path) -> str:
     place = Path(tempfile.mkdtemp(dir=folder)) / errand.content["name"]
     job_id = session.submit(write_job(errand.content, place))
     if errand.ticket is not None:
@@ -325,7 +320,7 @@ def _await(session: FlareSession, job_id: str, say: Say) -> str:
         raise
 
 
-def _await_parties(content: dict[str, Any], session: FlareSession) -> None:
+def _await_parties(content: Content, session: FlareSession) -> None:
     """After a restart of the server the parties' clients come back by themselves, one after the other."""
     deadline = time.monotonic() + _BACK
     while time.monotonic() < deadline and not set(content["parties"]) <= set(session.clients()):
@@ -333,7 +328,7 @@ def _await_parties(content: dict[str, Any], session: FlareSession) -> None:
     _all_there(content, session.clients())
 
 
-def _all_there(content: dict[str, Any], clients: list[str]) -> None:
+def _all_there(content: Content, clients: list[str]) -> None:
     """FLARE would wait long for a client that is not connected; better to say at once who is missing."""
     for name in content["parties"]:
         if name not in clients:
@@ -342,7 +337,7 @@ def _all_there(content: dict[str, Any], clients: list[str]) -> None:
             raise PartyGone(name, "connect", f"{what} whether it was disabled")
 
 
-def _earlier(ticket: Path, content: dict[str, Any], session: Any, say: Say) -> str | None:
+def _earlier(ticket: Path, content: Content, session: Any, say: Say) -> str | None:
     """The job that was submitted before for this result, if it still runs or has finished."""
     try:
         earlier = json.loads(ticket.read_text(encoding="utf-8"))

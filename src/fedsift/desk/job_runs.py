@@ -69,7 +69,7 @@ class DeskRun:
     def report(self) -> Path:
         return self.result / "report.html" if self.work == "run" else self.folder / f"{self.work}.html"
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[dict[str, object]]:
         """What the command has told so far, the last of it."""
         found = []
         for line in _tail(self.folder / _LOG).splitlines():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsift.core.job import Job as Contract
-from fedsift.deploy.flare_job import settings_of
+from fedsift.deploy.flare_job import PartyFacts, settings_of
 from fedsift.desk.office import Office
 from fedsift.errors import FedsiftError
 from fedsift.jobs.job_file import Job
@@ -87,9 +87,9 @@ def play(party: Path, request: str) -> dict[str, Any]:
 def job_of(contract: Contract) -> Job:
     """The contract as a job file would say it; where data lie is each site's own business."""
     holders = {contract.active, *contract.label_parties}
-    parties = {name: {"id": True, "label": name in holders} for name in contract.parties}
-    federation = {"partition": contract.partition, "task": contract.task, "coordinator": contract.coordinator,
-                  "dealer": contract.dealer, "submitter": contract.submitter}  # fmt: skip
+    parties: dict[str, PartyFacts] = {name: {"id": True, "label": name in holders} for name in contract.parties}
+    named = ("partition", "task", "coordinator", "dealer", "submitter")
+    federation = {name: getattr(contract, name) for name in named}
     method = {"name": contract.method, **contract.parameters}
     settings = settings_of({"parties": parties, "method": method, "federation": federation})
     return Job(Path("job.toml"), settings, dict(contract.parameters), Source(Path("job.toml"), "", {}))

@@ -34,7 +34,7 @@ def named_selectors(selectors: Any) -> dict[str, Selector]:
     return named
 
 
-def facts_of(selector: Selector) -> dict[str, Any]:
+def facts_of(selector: Selector) -> dict[str, object]:
     return {
         "class": type(selector).__name__,
         "parameters": selector.get_params(deep=False),

@@ -17,7 +17,7 @@ import pandas as pd
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
 from fedsift.core.in_step import in_step, room_for
-from fedsift.core.same_columns import place_of
+from fedsift.core.row_access import place_of
 from fedsift.errors import DataError, ParameterError
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.explaining import explain_jointly, importance_frame

@@ -114,5 +114,5 @@ class EvaluationJob:
         found: dict[str, Any] = plain(asdict(self))
         return found
 
-    def announcement(self) -> tuple[str, dict[str, Any]]:
+    def announcement(self) -> tuple[str, dict[str, object]]:
         return self.name, self.get_params()

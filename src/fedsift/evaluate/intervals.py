@@ -26,10 +26,6 @@ class Interval:
     low: float
     high: float
 
-    @property
-    def above_zero(self) -> bool:
-        return self.low > 0
-
     def rounded(self, digits: int) -> Interval:
         return Interval(*(round(value, digits) for value in (self.mean, self.low, self.high)))
 

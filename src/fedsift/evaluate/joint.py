@@ -50,7 +50,7 @@ UNSEEN = (
 )
 
 
-def make_joint_model(model: Any, task: str, random_state: int) -> FederatedModel:
+def make_joint_model(model: object, task: str, random_state: int) -> FederatedModel:
     """A fresh joint model: one of ``MODELS`` by name, or a copy of a model of fedsift."""
     if isinstance(model, FederatedModel):
         fresh: FederatedModel = clone(model)
@@ -119,9 +119,8 @@ def evaluate_jointly(
     splits = [[tuple(whole.named_view(view._view) for view in pair) for pair in views] for views in defined]
     fed.ledger.note(UNSEEN if unseen else NOTE)
     settings = {
-        "pooled": False, "task": task, "model": shown, "cv": cv,
-        "how": how_words(fed, cv),
-        "repeats": repeats, "random_state": random_state, "random_draws": 1, "rows": rows,
+        "pooled": False, "task": task, "model": shown, "cv": cv, "how": how_words(fed, cv), "repeats": repeats,
+        "random_state": random_state, "random_draws": 1, "rows": rows,
     }  # fmt: skip
     methods = {name: facts_of(selector) for name, selector in named.items()}
     result = Evaluation([], chosen, methods, settings, sum(columns.values()))
@@ -132,16 +131,13 @@ def evaluate_jointly(
         fresh = make_joint_model(model, task, random_state)
         return _Turn(train, test, record, chosen, fresh, repeat, fold, unseen, next_column)
 
-    figures: dict[str, list[dict[str, float]]] = {}
-    for repeat in fed.track(range(repeats), "repeat"):
-        turns = [turn(repeat, fold) for fold in range(len(splits[repeat]))]
-        told = [partial(each.whole, named, columns if nulls else None, random_state) for each in turns]
-        for each, rows_of_turn in zip(turns, in_step(fed, told, "fold", room_for(whole))):
-            result.rows += rows_of_turn
-            for name, found in each.figures.items():
-                figures.setdefault(name, []).append(found)
+    turns = [[turn(repeat, fold) for fold in range(len(split))] for repeat, split in enumerate(splits)]
+    result.rows += _taken(fed, turns, named, columns if nulls else None, random_state, room_for(whole))
     if unseen:
         share = 1.0 / job.folds if job.train is None else 1.0 - job.train
+        figures: dict[str, list[dict[str, float]]] = {}
+        for name, found in ((name, found) for each in turns for fold in each for name, found in fold.figures.items()):
+            figures.setdefault(name, []).append(found)
         summary = summaries(figures, chosen, beside=job.beside, share=share, digits=digits)
     else:
         tested = np.flatnonzero(np.any([(sides == TEST).any(axis=0) for sides in folds], axis=0))
@@ -149,6 +145,19 @@ def evaluate_jointly(
     result.released = _read(summary, chosen, fed.active)
     gather(result, nulls)
     return result
+
+
+def _taken(
+    fed: Federation, turns: list[list[_Turn]], named: Mapping[str, Selector], columns: dict[str, int] | None,
+    random_state: int, at_once: int,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The rows of all folds, repeat by repeat; so many folds side by side."""
+    rows: list[dict[str, Any]] = []
+    for folds in fed.track(turns, "repeat"):
+        told = [partial(each.whole, named, columns, random_state) for each in folds]
+        for found in in_step(fed, told, "fold", at_once):
+            rows += found
+    return rows
 
 
 def _from_holder(fed: Federation, job: EvaluationJob, record: str, tested: NDArray[np.int64] | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -83,7 +82,7 @@ def _filled(texts: np.ndarray) -> np.ndarray:
     return np.where(pd.isna(texts), "(missing)", texts).astype(object)
 
 
-def make_model(model: object, task: str, random_state: object) -> Any:
+def make_model(model: object, task: str, random_state: object) -> object:
     """A fresh downstream model: one of ``MODELS`` by name, or a copy of a scikit-learn estimator."""
     classify = task == "classification"
     if not isinstance(model, str):

@@ -93,5 +93,5 @@ class ValueJob:
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         return asdict(self)
 
-    def announcement(self) -> tuple[str, dict[str, Any]]:
+    def announcement(self) -> tuple[str, dict[str, object]]:
         return self.name, self.get_params()

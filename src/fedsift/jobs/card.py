@@ -185,7 +185,7 @@ def _read_by(run: Run, ledger: Ledger) -> list[Read]:
     return [Read(reader, what, grain, list(owners)) for (reader, what, grain), owners in sorted(found.items())]
 
 
-def _set_to(name: str, parameters: Mapping[str, Any]) -> str:
+def _set_to(name: str, parameters: Mapping[str, object]) -> str:
     shown = ", ".join(f"{key} {value}" for key, value in parameters.items() if value is not None)
     return f"{name} ({shown})" if shown else name
 

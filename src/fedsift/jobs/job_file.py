@@ -377,7 +377,7 @@ def _about(section: PartySection, complaint: str) -> str:
     return next(named, "aside" if "to set aside" in complaint else "columns")
 
 
-def _method_parameters(source: Source, section: MethodSection) -> dict[str, Any]:
+def _method_parameters(source: Source, section: MethodSection) -> dict[str, object]:
     """The method's parameters, each checked to exist. TOML has no null: the text "none" stands for it."""
     if section.name not in METHODS:
         raise source.error(

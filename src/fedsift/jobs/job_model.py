@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
@@ -33,5 +33,5 @@ class ModelSection(Section):
         unknown = next((name for name in given if name not in known), None)
         if unknown is not None:
             raise ParameterError(f"[model]: {self.name} has no parameter {unknown!r}{nearest(unknown, list(known))}")
-        told: dict[str, Any] = {key: None if value == "none" else value for key, value in given.items()}
+        told: dict[str, object] = {key: None if value == "none" else value for key, value in given.items()}
         return kind(**told)

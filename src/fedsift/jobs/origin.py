@@ -30,7 +30,7 @@ def origin(job: Job, out: Path) -> dict[str, Any] | None:
     }
 
 
-def form_of(table: Sized) -> dict[str, Any]:
+def form_of(table: Sized) -> dict[str, object]:
     """How a party's file was written, so that it or a later one is read alike; nothing where the table is elsewhere."""
     return table.written.again.told() if isinstance(table, Table) else {}
 

@@ -327,7 +327,7 @@ def _summary_name(party: str | None) -> str:
     return SUMMARY if party is None else f"summary-{party}.json"
 
 
-def read_record(path: Path, party: str | None = None) -> dict[str, Any]:
+def read_record(path: Path, party: str | None = None) -> dict[str, object]:
     """The record of a run folder, one party's record in it, or a record file by itself (what a party was given)."""
     if path.is_dir():
         path = _record_file(path, party)

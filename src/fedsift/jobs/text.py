@@ -31,7 +31,7 @@ _HEADER = re.compile(rf"^\s*\[\s*({_BARE}(?:\s*\.\s*{_BARE})*)\s*\]")
 _ASSIGNMENT = re.compile(rf"^\s*({_BARE}(?:\s*\.\s*{_BARE})*)\s*=")
 
 
-def toml_value(value: Any) -> str:
+def toml_value(value: object) -> str:
     """A text, a number, a list or a table in one line as TOML has it."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{toml_value(key)} = {toml_value(each)}" for key, each in value.items()) + "}"
@@ -187,7 +187,7 @@ def expected(root: type[Section], key: Key) -> str:
     return "something else"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value as TOML writes it; long ones by their kind."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -201,7 +201,7 @@ def _shown(value: Any) -> str:
 # --- --set -----------------------------------------------------------------------------------------------------------
 
 
-def parse_override(text: str) -> dict[str, Any]:
+def parse_override(text: str) -> dict[str, object]:
     key, equals, value = text.partition("=")
     advice = "write KEY=VALUE, such as --set method.n_features=20"
     if not equals or not key.strip() or not value.strip():
@@ -225,7 +225,7 @@ def merge(data: dict[str, Any], change: dict[str, Any]) -> None:
             data[key] = value
 
 
-def paths(change: dict[str, Any]) -> Iterator[Key]:
+def paths(change: dict[str, object]) -> Iterator[Key]:
     for key, value in change.items():
         if isinstance(value, dict) and value:
             yield from ((key, *rest) for rest in paths(value))

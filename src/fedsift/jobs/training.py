@@ -92,12 +92,12 @@ def write_card(trained: Trained, folder: Path) -> None:
     trained.card.save(folder)
 
 
-def jobs_within_training(selector: Selector, section: ModelSection) -> list[tuple[str, dict[str, Any]]]:
+def jobs_within_training(selector: Selector, section: ModelSection) -> list[tuple[str, dict[str, object]]]:
     """The jobs beside the selector's own that a training puts to the parties, for classes or a number.
 
     Which it is turns out later; parameters may fit a model of one of them only.
     """
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[tuple[str, dict[str, object]]] = []
     for task in ("classification", "regression"):
         with suppress(ParameterError):
             found += jobs_within(selector, section.make(task), SPLIT, 0, nulls=False)

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedsift.core.checks import check_choice
+from fedsift.core.checks import check_choice, could_check
 from fedsift.core.design import GoesBy, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced, write_atomic
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation
-from fedsift.core.same_columns import columns_here, with_columns_of
-from fedsift.errors import DataError, ParameterError, PolicyRefused, ReplyError
+from fedsift.core.row_access import columns_here, with_columns_of
+from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.models.copies import Copied, Lease, as_json, from_json
 from fedsift.models.metrics import fitting, probabilities
 from fedsift.models.parts import (
@@ -99,7 +99,7 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(f"{type(self).__name__} is for {served} parties; these are {fed.partition}")
         check_served(fed.design, type(self).__name__, set(self._serves()) - {"labels"})
         mark, start = len(fed.ledger), time.perf_counter()
-        checked = self._checked(fed)
+        checked = could_check(self._check, fed)
         self.model_id_, self.parties_ = secrets.token_hex(8), list(fed.parties)
         self.holders_ = [fed.active] if fed.partition == "vertical" else list(fed.label_parties)
         with self._session(fed) as run:
@@ -116,22 +116,13 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
         self._lease: Lease | None = Lease(fed, self.model_id_)
         return self
 
-    def announcement(self) -> tuple[str, dict[str, Any]]:
+    def announcement(self) -> tuple[str, dict[str, object]]:
         """What a party hears first: the model's name in jobs, and its parameters as plain values."""
         return self.name or type(self).__name__, {k: announced(v) for k, v in self.get_params(deep=False).items()}
 
     def _session(self, fed: Federation) -> AbstractContextManager[Federation]:
         """A session with the model's own job; inside another job (a selector that trains one) it belongs to that."""
         return fed.session(*self.announcement()) if fed._job is None else fed.session()
-
-    def _checked(self, fed: Federation) -> bool:
-        """Whether the parameters could be checked before the job is announced: a site may keep to itself what kind of
-        label it has until then."""
-        try:
-            self._check(fed)
-        except PolicyRefused:
-            return False
-        return True
 
     @property
     def measured_unseen(self) -> bool:
@@ -356,7 +347,7 @@ def refuse_labels(y: object) -> None:
 _KNOWN = ("model_id_", "task_", "classes_", "parties_", "holders_", "seconds_", "job_hash_", "column_digests_")
 
 
-def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[Any]:
+def as_they_went_in(names: Sequence[str], kinds: set[str]) -> NDArray[np.generic]:
     """Classes as the label column spells them: whole numbers, decimals or booleans where all holders have those."""
     if kinds <= {"i", "u"}:
         return np.array([int(name) for name in names])

@@ -32,8 +32,8 @@ class Lease:
 class Copied:
     """Copies of a model share its parts at the sites; its pickle is what the coordinator knows."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = cast("dict[str, Any]", super().__getstate__())  # scikit-learn's, with its version
+    def __getstate__(self) -> dict[str, object]:
+        state = cast("dict[str, object]", super().__getstate__())  # scikit-learn's, with its version
         return {key: value for key, value in state.items() if key not in _HERE}
 
     def __copy__(self: Self) -> Self:
@@ -41,7 +41,7 @@ class Copied:
         vars(made).update(vars(self))
         return made
 
-    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self: Self, memo: dict[int, object]) -> Self:
         made = type(self).__new__(type(self))
         memo[id(self)] = made
         for key, value in vars(self).items():

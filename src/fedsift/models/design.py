@@ -139,7 +139,7 @@ class LinearPart:
         own = numbers @ self.weights
         return np.asarray(own if self.intercept is None else own + self.intercept)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         columns = [[name, None if kinds is None else list(kinds)] for name, kinds in self.design.columns]
         return {
             "columns": columns, "means": self.design.means, "scales": self.design.scales, "weights": self.weights,

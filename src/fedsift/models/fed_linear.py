@@ -24,11 +24,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedsift.core.arguments import Between
-from fedsift.core.checks import check_choice
+from fedsift.core.checks import check_choice, check_size
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Answering, Array, R, operation, together
 from fedsift.core.party import Party
-from fedsift.core.requested import check_size
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel

@@ -17,8 +17,6 @@ METRICS = {
     "regression": ("r2", "1-rae"),
     "survival": ("c_index",),
 }
-#: How raw scores become probabilities: by logistic or softmax, class by class, or they are probabilities already.
-LINKS = ("softmax", "one against the rest", "given")
 
 
 def check_metrics(metrics: Any, task: str) -> tuple[str, ...]:
@@ -70,7 +68,7 @@ def auc(y: np.ndarray, confidence: np.ndarray, classes: Sequence[Any] | NDArray[
     return float(np.mean(values))
 
 
-def fitting(scores: NDArray[np.float64], classes: Sequence[Any], holder: str) -> NDArray[np.float64]:
+def fitting(scores: NDArray[np.float64], classes: Sequence[object], holder: str) -> NDArray[np.float64]:
     """Scores as the label holder sent them: as many a row as there are classes, one for two of them or for a number,
     which has none."""
     fits = {0: {1}, 1: set(), 2: {1, 2}}.get(len(classes), {len(classes)})

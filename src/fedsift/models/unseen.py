@@ -99,7 +99,7 @@ class Exam:
             words.append((yield from self._hits(source, scores, labels)))
         return Answer(np.concatenate(words), np.zeros((0, WORDS), dtype=np.uint64))
 
-    def _label_bits(self, source: Source, truth: NDArray[Any]) -> Bits:
+    def _label_bits(self, source: Source, truth: NDArray[np.generic]) -> Bits:
         """A row of packed bits a class; nothing at the other party."""
         bits = np.packbits(truth == np.arange(self.classes)[:, None], axis=1)
         return bits if source.number == 0 else np.zeros_like(bits)

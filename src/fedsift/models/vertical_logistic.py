@@ -97,8 +97,7 @@ def open_columns(party: Party, *, task: str, outputs: Outputs) -> dict[str, Any]
 def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
     """Own weights stay at the site."""
     kept, columns = party.held(_Training), party.held(Columns)
-    if weights.shape != (columns.values.shape[1], columns.outputs) or not np.isfinite(weights).all():
-        raise DataError(f"party {party.name!r}: these weights do not fit its columns")
+    columns.check_final(party.name, weights)
     intercept = None
     if columns.target is not None:
         weights, intercept = weights[:-1], weights[-1]

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,11 +82,11 @@ class Source:
         """A share, as numbers, of random bits."""
         return self._derived((count, WORDS))
 
-    def words(self, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
+    def words(self, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[np.unsignedinteger]:
         """A share of uniform numbers of 32 or 64 bits."""
         return self._drawn(shape, word)
 
-    def own_words(self, owner: int, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
+    def own_words(self, owner: int, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[np.unsignedinteger]:
         """Uniform numbers that one party alone knows; nothing (zeros) to the other."""
         drawn = self.words(shape, word)
         return drawn if self.number == owner else np.zeros_like(drawn)
@@ -95,11 +95,11 @@ class Source:
         """A uniform order that one party alone knows; to the other, none (as they are)."""
         return np.argsort(self.own_words(owner, (count,)), kind="stable")
 
-    def word_product(self, first: np.ndarray, second: np.ndarray) -> NDArray[Any]:
+    def word_product(self, first: np.ndarray, second: np.ndarray) -> NDArray[np.unsignedinteger]:
         """A share of the products of random numbers of 32 or 64 bits."""
         return self.given(first.shape, lambda: first * second, first.dtype.type)
 
-    def as_words(self, bits: Bits, count: int, word: Word) -> NDArray[Any]:
+    def as_words(self, bits: Bits, count: int, word: Word) -> NDArray[np.unsignedinteger]:
         """Shares, as numbers of 32 or 64 bits, of rows of random bits."""
         return self.given((len(bits), count), lambda: np.unpackbits(bits, axis=1, count=count), word)
 
@@ -153,7 +153,7 @@ class DealerSource(Source):
         drawn = self.first.bits(rows, width), super().bits(rows, width)
         return drawn[owner]
 
-    def own_words(self, owner: int, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
+    def own_words(self, owner: int, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[np.unsignedinteger]:
         drawn = self.first.words(shape, word), super().words(shape, word)
         return drawn[owner]
 
@@ -169,7 +169,7 @@ class DealerSource(Source):
     def as_numbers(self, bits: Bits, count: int) -> Wide:
         return self._correct(widen(np.unpackbits(bits[0], count=count)))
 
-    def words(self, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[Any]:
+    def words(self, shape: tuple[int, ...], word: Word = np.uint64) -> NDArray[np.unsignedinteger]:
         return np.asarray(self.first.words(shape, word) + super().words(shape, word))
 
     def given(self, shape: tuple[int, ...], make: Callable[[], np.ndarray], kind: type = np.uint64) -> np.ndarray:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between, PartyName
 from fedsift.core.message import message
 from fedsift.core.party import Party
+from fedsift.errors import DataError
 from fedsift.mpc.ring import Floats, Precision, Ring, check_shape
 
 Step = Annotated[int, Between(0, 10**9)]
@@ -81,6 +82,11 @@ class Columns:
     own_mask: Ring = field(default_factory=lambda: np.zeros((0, 0), np.uint64), repr=False)
     helped: dict[str, Ring] = field(default_factory=dict, repr=False)
     precision: Precision = field(default_factory=lambda: Precision(0, 0, 0))
+
+    def check_final(self, party: str, weights: Floats) -> None:
+        """Final weights that are kept: one of each column and output."""
+        if weights.shape != (self.values.shape[1], self.outputs) or not np.isfinite(weights).all():
+            raise DataError(f"party {party!r}: these weights do not fit its columns")
 
     @property
     def read_here(self) -> bool:

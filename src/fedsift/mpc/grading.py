@@ -13,8 +13,6 @@ the row is in, and of more columns more with every model. So only the figure its
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,7 +37,7 @@ def padded(numbers: Ring) -> Ring:
 # --- counts ----------------------------------------------------------------------------------------------------------
 
 
-def counted(source: Source, bits: Bits, count: int, word: Word) -> Program[NDArray[Any]]:
+def counted(source: Source, bits: Bits, count: int, word: Word) -> Program[NDArray[np.unsignedinteger]]:
     """Shares of how many of the first ``count`` bits of each row are set."""
     mask = source.bits(*bits.shape)
     numbers = source.as_words(mask, count, word)

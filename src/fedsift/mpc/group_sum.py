@@ -143,7 +143,7 @@ def cover_for(party: Party, vector: Ring, purpose: str, number: int, reader: str
     return vector + _cover(party, reader, purpose, number, vector.shape, put=True)
 
 
-def uncover(party: Party, covered: Any, purpose: str, number: int, cover: str, shape: tuple[int, ...]) -> Ring:
+def uncover(party: Party, covered: object, purpose: str, number: int, cover: str, shape: tuple[int, ...]) -> Ring:
     """The total (or vector) without its cover, for a reader."""
     if not isinstance(covered, np.ndarray) or covered.dtype != np.uint64 or covered.shape != shape:
         raise DataError(f"party {party.name!r}: what came as {purpose!r} has not the expected shape {shape}")
@@ -200,7 +200,7 @@ class Groups:
         meet_all(run, circle=CIRCLE)
         own = {name: {"groups": {g: m for g, m in self.groups.items() if name in m}} for name in run.parties}
         sealed = run.ask(draw_secrets, to=run.parties, each=own)
-        each: dict[str, dict[str, dict[str, Any]]] = {name: {"leaders": {}, "boxes": {}} for name in run.parties}
+        each: dict[str, dict[str, dict[str, object]]] = {name: {"leaders": {}, "boxes": {}} for name in run.parties}
         for group, (leader, *others) in self.groups.items():
             for name in others:
                 box = sealed[leader].get(group, {}).get(name)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost, Between
+from fedsift.core.checks import check_above_zero, check_known, check_size
 from fedsift.core.labels import is_amount
 from fedsift.core.operation import Operation, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_above_zero, check_known, check_size
 from fedsift.core.splits import ROW_PARTS, dealt_parts, rows_of_parts
 from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyError, SecurityError
 from fedsift.mpc import secure_sum
@@ -172,7 +172,7 @@ def _target(party: Party, task: str, classes: list[str]) -> NDArray[np.float64]:
     return np.asarray(codes[:, None] == np.arange(len(classes)), dtype=np.float64)
 
 
-def _training_rows(party: Party, share: float, random_state: Any) -> NDArray[np.bool_]:
+def _training_rows(party: Party, share: float, random_state: object) -> NDArray[np.bool_]:
     """Which rows are not for validation, drawn from the site's secret: nobody else can recompute them.
 
     There is one assignment of these rows to ten parts, and the seed says which parts: the sums of any number of jobs
@@ -333,7 +333,7 @@ def _class_order(name: str) -> tuple[int, float, str]:
         return (1, 0.0, name)
 
 
-def check_validation(validation: Any) -> None:
+def check_validation(validation: object) -> None:
     good = isinstance(validation, str) or (isinstance(validation, (int, float)) and 0 <= validation < 1)
     if not good or isinstance(validation, bool):
         raise ParameterError(

@@ -51,7 +51,6 @@ from typing import Annotated
 from fedsift.core.arguments import AtMost, PartyName
 from fedsift.core.federation import Federation
 from fedsift.core.grid import Grid
-from fedsift.core.job import Job
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.crypto import oprf
@@ -80,11 +79,6 @@ _NOT_NEUTRAL = (
     'matching = "keyed" needs a coordinator that holds no rows: a party that has the key and sees the pseudonyms can '
     'test guesses of all ids. Write matching = "curve", or let an organisation without rows run it'
 )
-
-
-def is_keyed(job: Job) -> bool:
-    """Whether this alignment makes its pseudonyms with a key that all parties have."""
-    return job.method == JOB and job.says("matching") == KEYED
 
 
 def check_keyed(fed: Federation, matching: str) -> None:

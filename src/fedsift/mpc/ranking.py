@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ from fedsift.mpc.comparing import Program, Source, Word, conjunctions, negative
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.ring import Ring
 
-Words = NDArray[Any]
+Words = NDArray[np.unsignedinteger]
 #: The least and the largest reach (the power of two that is four to eight deviations of the scores).
 REACHES = (-10, 10)
 _FINE = 29  # bits below a reach that scores are told apart by

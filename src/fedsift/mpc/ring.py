@@ -28,7 +28,6 @@ import hashlib
 import math
 import secrets
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -84,7 +83,9 @@ def stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...]) -> Ri
     return key_stream(seed, purpose, number, shape)
 
 
-def key_stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...], kind: str = "<u8") -> NDArray[Any]:
+def key_stream(
+    seed: bytes, purpose: str, number: int, shape: tuple[int, ...], kind: str = "<u8"
+) -> NDArray[np.unsignedinteger]:
     """The same as unsigned integers of another width."""
     key = hashlib.sha256(frame(b"fedsift stream v1", seed, purpose.encode(), number.to_bytes(8, "big"))).digest()
     out = np.zeros(shape, dtype=kind)
@@ -100,7 +101,7 @@ def lowest_bytes(numbers: NDArray[np.unsignedinteger], count: int) -> NDArray[np
     return np.ascontiguousarray(little.view(np.uint8).reshape(*numbers.shape, numbers.itemsize)[..., :count])
 
 
-def from_lowest_bytes(raw: NDArray[np.uint8], kind: type[np.unsignedinteger]) -> NDArray[Any]:
+def from_lowest_bytes(raw: NDArray[np.uint8], kind: type[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
     """Back, with zeros above."""
     little = np.dtype(kind).newbyteorder("<")
     out = np.zeros((*raw.shape[:-1], little.itemsize), dtype=np.uint8)

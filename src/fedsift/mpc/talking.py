@@ -15,7 +15,7 @@ class Talk:
 
     source: Source
     number: int = 0
-    program: Program[Any] | None = field(default=None, repr=False)
+    program: Program[object] | None = field(default=None, repr=False)
     sent: Message = field(default_factory=list, repr=False)
     result: Any = field(default=None, repr=False)
 

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between
+from fedsift.core.arguments import Between, LabelHolder
+from fedsift.core.federation import Federation
 from fedsift.core.message import message
-from fedsift.core.operation import operation
+from fedsift.core.operation import Answering, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.crypto.dp import whole_gaussian_noise
@@ -39,6 +40,7 @@ from fedsift.mpc import pairs
 from fedsift.mpc.encrypted_histogram import (
     HIDING_BITS,
     RowLayout,
+    aligned_sums,
     encrypt_rows,
     own_key,
     packed,
@@ -77,10 +79,28 @@ class EncryptedLabels:
         """Classes that are counted."""
         return sum(layout.values for layout in self.layouts)
 
+    def by_bin(self, codes: np.ndarray, counts: list[int]) -> list[Ciphertexts]:
+        """Encrypted sums of each layer over the bins of some columns: the bin of each row, and how many there are."""
+        layers = zip(self.rows, self.layouts) if counts else ()
+        return [aligned_sums(self.key, rows, layout, codes, counts) for rows, layout in layers]
 
+
+Scheme = Literal["auto", "ou", "paillier"]
 Layouts = list[dict[str, int]]
 Answers = Annotated[int, Between(0, 10**9)]
 WeightBits = Annotated[int, Between(0, 128)]
+
+
+@message
+@dataclass(frozen=True)
+class GivenLabels:
+    """Encrypted labels as one party gets them, with the label holder's note for it."""
+
+    key: PublicKey
+    rows: list[Ciphertexts]
+    layouts: Layouts
+    note: bytes
+    holder: LabelHolder
 
 
 @message
@@ -93,9 +113,12 @@ class SentLabels:
     layouts: Layouts
     notes: dict[str, bytes]
 
-    def same(self) -> dict[str, Any]:
-        """What every party is told of them."""
-        return {"key": self.key, "rows": self.rows, "layouts": self.layouts}
+    def each(self, holder: str, parties: Iterable[str]) -> dict[str, dict[str, GivenLabels]]:
+        """What each party is given of them."""
+        return {
+            name: {"given": GivenLabels(self.key, self.rows, self.layouts, self.notes.get(name, b""), holder)}
+            for name in parties
+        }
 
     def read_layouts(self, rows: int) -> list[RowLayout]:
         return [RowLayout.read(layout, rows) for layout in self.layouts]
@@ -124,24 +147,19 @@ class TableSums(MaskedSums):
 Halves = dict[str, list[bytes]]
 
 
-@operation(
-    "labels.encrypt_classes",
-    discloses="ciphertext",
-    about="class of each row, encrypted",
-    opened="nobody",
-    reply=SentLabels,
-    role="active",
-    concerns="labels",
-    settings=("scheme",),
-    times=1,
-)
+def encrypts_labels(
+    id: str, *, about: str = "class of each row, encrypted", when: str | tuple[str, ...] = (), epsilon: str = ""
+) -> Callable[[Callable[..., SentLabels]], Answering[SentLabels]]:
+    """Mark a step in which the label holder encrypts something of every row, for the others to sum."""
+    return operation(
+        id, discloses="ciphertext", about=about, opened="nobody", reply=SentLabels, role="active", concerns="labels",
+        times=1, settings=("scheme",), when=when, epsilon=epsilon,
+    )  # fmt: skip
+
+
+@encrypts_labels("labels.encrypt_classes")
 def encrypt_classes(
-    party: Party,
-    *,
-    scheme: Literal["auto", "ou", "paillier"],
-    task: Task,
-    answers: Answers = 0,
-    weight_bits: WeightBits = 0,
+    party: Party, *, scheme: Scheme, task: Task, answers: Answers = 0, weight_bits: WeightBits = 0
 ) -> SentLabels:
     """Indicators of all classes but the last, which is the rest."""
     labels = party.labels(task=task)
@@ -184,12 +202,11 @@ def encrypted_columns(
     return SentLabels(key, rows, told, notes)
 
 
-def take_labels(
-    party: Party, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: int = 0,
-    n_rows: int | None = None,
-) -> EncryptedLabels:  # fmt: skip
+def take_labels(party: Party, given: GivenLabels, step: int = 0, n_rows: int | None = None) -> EncryptedLabels:
     """The encrypted labels, if they are those that the label holder vouches for: of all rows, or of ``n_rows``."""
-    if len(rows) != len(layouts) or _read_note(party, note, holder, _LABELS, step) != _digest(key, rows, layouts):
+    key, rows, layouts, holder = given.key, given.rows, given.layouts, given.holder
+    vouched = _read_note(party, given.note, holder, _LABELS, step)
+    if len(rows) != len(layouts) or vouched != _digest(key, rows, layouts):
         raise SecurityError(f"party {party.name!r}: these are not the labels that {holder!r} encrypted")
     read = [RowLayout.read(layout, party.n_rows if n_rows is None else n_rows) for layout in layouts]
     if any(layout.answer_bits + HIDING_BITS + 1 > key.plaintext_bits for layout in read):
@@ -222,6 +239,7 @@ def masked(
     return MaskedSums(hidden, seed, note, shape)
 
 
+@message
 @dataclass(frozen=True)
 class ForHolder:
     """What the coordinator passes on to the label holder of everybody's ``masked`` replies: all but the seeds."""
@@ -234,9 +252,6 @@ class ForHolder:
     def of(cls, replies: Mapping[str, MaskedSums]) -> ForHolder:
         told = replies.items()
         return cls({n: r.sums for n, r in told}, {n: r.note for n, r in told}, {n: r.shape for n, r in told})
-
-    def as_arguments(self) -> dict[str, Any]:
-        return {"sums": self.sums, "notes": self.notes, "shapes": self.shapes}
 
     @property
     def tables(self) -> int:
@@ -334,6 +349,25 @@ def _layout_text(layout: dict[str, int]) -> bytes:
 def _digest_sums(sums: list[Ciphertexts], shape: list[int]) -> bytes:
     told = json.dumps([int(number) for number in shape]).encode()
     return hashlib.sha256(frame(b"fedsift sums", told, *(layer.to_bytes() for layer in sums))).digest()
+
+
+S = TypeVar("S", bound=MaskedSums)
+R = TypeVar("R")
+
+
+def ask_halves(
+    run: Federation, encrypting: Answering[SentLabels], masking: Answering[S], opening: Answering[R], *, scheme: str,
+    answers: int, **room: int,
+) -> tuple[SentLabels, dict[str, S], R]:  # fmt: skip
+    """The conversation: labels to the parties, their sums under masks, and the label holder's halves of them."""
+    pairs.meet_all(run)
+    asked = {"answers": answers, **room}
+    labels: SentLabels = run.ask(
+        encrypting, to=run.active, each={run.active: asked}, scheme=scheme, task=run.asked_task
+    )
+    replies: dict[str, S] = run.ask(masking, to=run.passive, each=labels.each(run.active, run.passive))
+    opened: R = run.ask(opening, to=run.active, told=ForHolder.of(replies))
+    return labels, replies, opened
 
 
 #: What a method lists that uses this layer, beside its own two steps.

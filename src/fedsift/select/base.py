@@ -13,14 +13,14 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from fedsift.core.checks import check_choice, check_number
+from fedsift.core.checks import check_choice, check_number, could_check
 from fedsift.core.design import GoesBy, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import announced
 from fedsift.core.ledger import Ledger
 from fedsift.core.operation import Operation, load_whole
-from fedsift.core.same_columns import columns_here, same_columns
-from fedsift.errors import ParameterError, PolicyRefused, ReplyError
+from fedsift.core.row_access import columns_here, same_columns
+from fedsift.errors import ParameterError, ReplyError
 from fedsift.select.rules import Rules
 from fedsift.select.selection import Selection
 
@@ -129,7 +129,7 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
     rules: Rules | None = None
 
     @classmethod
-    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+    def told_beside(cls, parameters: Mapping[str, object], columns: int) -> float:
         """How many bits parties with so many columns learn of them in such a job, beside which ones were kept."""
         return columns * cls.told_bits
 
@@ -152,7 +152,7 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
             )
         check_served(fed.design, type(self).__name__, self._serves())
         mark, start = len(fed.ledger), time.perf_counter()
-        names, outcome = self._each_label(fed) if fed.design.labels else self._run(fed, self._checked(fed))
+        names, outcome = self._each_label(fed) if fed.design.labels else self._run(fed, could_check(self._check, fed))
         for used in self.working:
             self.__dict__.pop(used, None)
         if self.rules is not None:
@@ -193,16 +193,7 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
                 self._check(run)
             return run.column_names(), self._select(run)
 
-    def _checked(self, fed: Federation) -> bool:
-        """Whether the parameters could be checked before the job is announced: a site may keep to itself what kind of
-        label it has until then."""
-        try:
-            self._check(fed)
-        except PolicyRefused:
-            return False
-        return True
-
-    def announcement(self) -> tuple[str, dict[str, Any]]:
+    def announcement(self) -> tuple[str, dict[str, object]]:
         """What a party hears first: the method's name in job files, and its parameters as plain values."""
         name = str(vars(type(self)).get("name", type(self).__name__))  # not that of a class above it
         return name, {key: announced(value) for key, value in self.get_params(deep=False).items()}
@@ -313,4 +304,25 @@ def check_size(n_features: object, threshold: object) -> None:
         raise ParameterError(f"give n_features or threshold, one of the two; got {n_features!r} and {threshold!r}")
 
 
-__all__ = ["Outcome", "Selector", "check_choice", "check_number", "check_size"]
+def check_opener(fed: Federation, epsilon: float | None) -> None:
+    """Exact sums go to a coordinator that holds no rows. One that does would read labels or columns from them."""
+    if fed.run_by is not None and epsilon is None:
+        raise ParameterError(
+            f"the coordinator opens counts of rows, and {fed.run_by!r}, which holds rows, runs it: give epsilon, so "
+            "that they carry noise, or let somebody run it who holds no rows"
+        )
+
+
+def note_privacy(fed: Federation, epsilon: float | None, delta: float, min_cell: int | None = None) -> None:
+    if epsilon is not None:
+        fed.ledger.note(
+            f"epsilon {epsilon:g} (delta {delta:g}) for the values of one person at one party, in this run: discrete "
+            "Gaussian noise by each party, added before anything was opened"
+        )
+    elif min_cell == 1:
+        fed.ledger.note("min_cell=1: bins of a single row may have been counted")
+
+
+__all__ = [
+    "Outcome", "Selector", "check_choice", "check_number", "check_opener", "check_size", "note_privacy",
+]  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedsift.core.expressions import evaluate, parse
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
@@ -33,7 +31,7 @@ def engineered_view(fed: Federation, selection: Selection) -> Federation:
     return fed.named_view(view)
 
 
-def own_features(fed: Federation, selection: Selection) -> dict[str, dict[str, Any]]:
+def own_features(fed: Federation, selection: Selection) -> dict[str, dict[str, object]]:
     """What ``add_engineered`` is told, by party."""
     return {
         name: {

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from fedsift.core.job import PREDICTIONS, Job
 from fedsift.core.operation import Operation
@@ -65,7 +64,7 @@ class FewRows:
                 self.party, "begin_job", f"{job.method[:60]!r} is no model whose rows are predicted each by itself"
             )
 
-    def check_step(self, marked: Operation, arguments: Mapping[str, Any], job: Job | None) -> None:
+    def check_step(self, marked: Operation, arguments: Mapping[str, object], job: Job | None) -> None:
         """Refuse what is no step of a prediction, in a job for these."""
         if job is None or job.purpose != PREDICTIONS:
             return

@@ -78,7 +78,7 @@ class Asked:
 class JournalRules:
     """One site's rules over all its jobs. Not for several threads at once: the site has a lock."""
 
-    def __init__(self, party: str, table: Table, persons: NDArray[Any] | None, policy: Policy, journal: Journal):
+    def __init__(self, party: str, table: Table, persons: NDArray[np.generic] | None, policy: Policy, journal: Journal):
         self.party = party
         self.policy = policy
         self.journal = journal

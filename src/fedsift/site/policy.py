@@ -16,7 +16,7 @@ operations and numbers of the policy, never anything that was read from the data
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -329,7 +329,7 @@ def listed(method: str, purpose: str = "") -> tuple[Operation, ...]:
     return psi.OPERATIONS if method == psi.JOB else announced.listed(method, purpose)
 
 
-def _declared(name: str, arguments: Mapping[str, object], job: Job | None) -> Any:
+def _declared(name: str, arguments: Mapping[str, object], job: Job | None) -> object:
     """What carries a rule's number: an argument of the request, else a parameter of the accepted job."""
     if name in arguments:
         return arguments[name]

@@ -118,7 +118,7 @@ def _refusal(policy: Policy, party: str, method: str, parameters: Mapping[str, o
     return None
 
 
-def _lowered(selector: Selector) -> tuple[Selector, dict[str, Any]]:
+def _lowered(selector: Selector) -> tuple[Selector, dict[str, object]]:
     """The same method with less to do, and what was changed."""
     given = selector.get_params(deep=False)
     changed = {
@@ -247,7 +247,7 @@ def _target(rng: np.random.Generator, table: Table, job: Job) -> np.ndarray:
     return np.arange(_ROWS) % classes
 
 
-def _column(rng: np.random.Generator, kind: str, target: np.ndarray) -> Any:
+def _column(rng: np.random.Generator, kind: str, target: np.ndarray) -> object:
     noise = rng.normal(0, 1, _ROWS) + rng.random() * target
     if kind == "categorical":
         return np.array(["a", "b", "c"], dtype=object)[np.digitize(noise, [0, 1])]

@@ -46,7 +46,7 @@ from fedsift.site.submitted import Announcement, purpose_of, read_submitted
 MAX_RUNS = 100  # under way at the same time
 
 
-def open_site(path: str | Path, job: Job | Mapping[str, Any] | None = None) -> PolicySite:
+def open_site(path: str | Path, job: Job | Mapping[str, object] | None = None) -> PolicySite:
     """The site of a party file.
 
     ``job`` is what the site already knows of the job that it is opened for: a ``Job``, or a mapping with ``parties``
@@ -155,7 +155,7 @@ class PolicySite(Site):
             tuple(self.table.columns if columns is None else columns),
         )  # fmt: skip
 
-    def _judge(self, marked: Operation, arguments: dict[str, Any], job: Contract | None) -> None:
+    def _judge(self, marked: Operation, arguments: dict[str, object], job: Contract | None) -> None:
         self.policy.check_operation(self.name, marked, arguments, job)
 
     def _judge_rows(self, marked: Operation, view: str, run: Run | None) -> None:
@@ -205,10 +205,10 @@ class PolicySite(Site):
     def _enter_alignment(self, job: Contract, attempt: str) -> None:
         self.journal.enter_alignment(job, attempt, self.few.ids_of(job))
 
-    def _write(self, asked: Asked, value: Any) -> None:
+    def _write(self, asked: Asked, value: object) -> None:
         self.journal.write(asked, value)
 
-    def check_audit(self, method: str, parameters: dict[str, Any]) -> None:
+    def check_audit(self, method: str, parameters: dict[str, object]) -> None:
         """Refuse a job that this site's own stored audits do not let pass, where its policy asks for one."""
         verdict.check_audit(self.audits, self.policy, self.name, method, parameters, self.table)
 
@@ -262,7 +262,7 @@ class PolicySite(Site):
         with gate.readable(self.approvals, self.policy, self.name, "propose_jobs") as approvals:
             return approvals.proposed(jobs) if approvals is not None else ""
 
-    def _after(self, marked: Operation, request: Request, value: Any) -> None:
+    def _after(self, marked: Operation, request: Request, value: object) -> None:
         gate.check_going_on(self.name, marked.short_name, self.job_folder)
         run = self.runs.get(run_of(request.session))
         self.few.take(marked, run.job if run is not None else None, self.views.get(VIEW, (None, None))[0])

@@ -40,7 +40,7 @@ def read_submitted(job: Job | Mapping[str, Any]) -> tuple[list[str], list[Announ
     return parties, jobs
 
 
-def purpose_of(job: Job | Mapping[str, Any]) -> str:
+def purpose_of(job: Job | Mapping[str, object]) -> str:
     """What the submitted job is for alone (``Job.purpose``); empty where it says nothing."""
     return "" if isinstance(job, Job) else str(job.get("purpose", ""))
 

@@ -179,5 +179,5 @@ class StatisticsJob:
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         return asdict(self)
 
-    def announcement(self) -> tuple[str, dict[str, Any]]:
+    def announcement(self) -> tuple[str, dict[str, object]]:
         return self.name, self.get_params()

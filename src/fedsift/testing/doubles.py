@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from fedsift.core.bundles import unpack
 from fedsift.core.identity import introduce
+from fedsift.core.message import unpack
 from fedsift.core.party import Site
 from fedsift.core.transports.base import Delivery, Transport
 

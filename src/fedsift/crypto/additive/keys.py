@@ -30,10 +30,10 @@ from fedsift.crypto.kernel import shared
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
 
 MOST = 16
-_keys: dict[bytes, Any] = {}
+_keys: dict[bytes, object] = {}
 
 
-def remember(fingerprint: bytes, key: Any) -> Any:
+def remember(fingerprint: bytes, key: object) -> object:
     """Keep a built key for later messages under the same key."""
     _keys[fingerprint] = key
     while len(_keys) > MOST:
@@ -41,7 +41,7 @@ def remember(fingerprint: bytes, key: Any) -> Any:
     return key
 
 
-def find(fingerprint: bytes) -> Any:
+def find(fingerprint: bytes) -> object:
     """The built key, or ``None``."""
     return _keys.get(fingerprint)
 
@@ -163,7 +163,7 @@ class Ciphertexts:
             raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
         return cls(scheme, bits, fingerprint, raw=body)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Ciphertexts.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
@@ -316,7 +316,7 @@ class PublicKey:
         if a != b:
             raise ParameterError(f"vectors of {a} and {b} values cannot be combined")
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return PublicKey.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
@@ -344,5 +344,5 @@ class SecretKey:
     def __repr__(self) -> str:
         return f"<secret key of {self.public!r}>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a secret key is not serialised")

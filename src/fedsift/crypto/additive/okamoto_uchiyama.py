@@ -24,7 +24,6 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import gmpy2
 import numpy as np
@@ -47,11 +46,11 @@ class Public:
         self.plaintext_bits = _third(bits) - 1
 
     @functools.cached_property
-    def _h_table(self) -> Any:
+    def _h_table(self) -> object:
         return self.modulus.power_table(self.h, _RANDOM_BYTES)
 
     @functools.cached_property
-    def _wide_table(self) -> Any:
+    def _wide_table(self) -> object:
         return self.modulus.power_table(self.h, self._wide_bytes)
 
     @property
@@ -59,7 +58,7 @@ class Public:
         return -(-(_third(self.bits) + _SUBGROUP_BITS + _HIDING_BITS) // 8)
 
     @functools.cached_property
-    def _g_table(self) -> Any:
+    def _g_table(self) -> object:
         return self.modulus.power_table(self.g, self.plaintext_bits // 8 + 2)  # one for the shift of negative ones
 
     def blinding(self, count: int, wide: bool = False) -> np.ndarray:
@@ -137,7 +136,7 @@ def _third(bits: int) -> int:
     return (bits + 2) // 3
 
 
-def _prime(draw: Callable[[], Any]) -> int:
+def _prime(draw: Callable[[], object]) -> int:
     """The first prime of independent draws."""
     while True:
         candidate = mpz(draw())

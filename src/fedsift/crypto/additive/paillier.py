@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import gmpy2
 import numpy as np
@@ -30,11 +29,11 @@ class Public:
         self.plaintext_bits = self.bits - 2
 
     @functools.cached_property
-    def _table(self) -> Any:
+    def _table(self) -> object:
         return self.modulus.power_table(self.h, self.bits // 16)
 
     @functools.cached_property
-    def _wide_table(self) -> Any:
+    def _wide_table(self) -> object:
         return self.modulus.power_table(self.h, self._wide_bytes)
 
     @property

@@ -13,19 +13,16 @@ import math
 import os
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsift.core.message import wire_type
 from fedsift.crypto import seal_io
-from fedsift.crypto.ckks.parameters import CkksParameters
+from fedsift.crypto.ckks.parameters import CkksParameters, Ring
 from fedsift.crypto.seal_io import Seal
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
-
-if TYPE_CHECKING:
-    from fedsift.crypto.ckks.keys import CkksPublicKey
 
 MAX_LENGTH = 2**24
 DEFAULT_BOUND = 32.0
@@ -39,6 +36,16 @@ _BOX_LENGTH = struct.Struct("<QI")  # bytes, chunks
 _BOX_MAGIC = b"FSB2"
 
 
+class PublicKey(Protocol):
+    """What a vector needs of the key that it is encrypted under (``keys.CkksPublicKey``)."""
+
+    parameters: CkksParameters
+    ring: Ring
+    fingerprint: bytes
+
+    def encrypt_zero(self, depth: int) -> Seal: ...
+
+
 class CkksVector:
     """An encrypted vector. Operations return new vectors and leave their operands as they were.
 
@@ -50,7 +57,7 @@ class CkksVector:
     __slots__ = ("_chunks", "bound", "depth_left", "error", "length", "paired", "public")
 
     def __init__(
-        self, public: CkksPublicKey, chunks: list[Seal], length: int, depth_left: int, bound: float, error: float,
+        self, public: PublicKey, chunks: list[Seal], length: int, depth_left: int, bound: float, error: float,
         paired: bool = False,
     ):  # fmt: skip
         self.public, self._chunks, self.length, self.depth_left = public, chunks, length, depth_left
@@ -161,7 +168,7 @@ class CkksVector:
         return add_digest(head + b"".join(seal_io.read(chunk) for chunk in self._chunks))
 
     @classmethod
-    def from_bytes(cls, data: bytes, public: CkksPublicKey) -> CkksVector:
+    def from_bytes(cls, data: bytes, public: PublicKey) -> CkksVector:
         """Read what `to_bytes` wrote. CiphertextError on anything damaged, foreign, oversized or inconsistent."""
         body = check_digest(data, b"FSV2", _HEADER.size, "vector")
         _, depth, paired, count, length, bound, error, fingerprint = _HEADER.unpack_from(body)
@@ -213,7 +220,7 @@ class CkksCiphertexts:
     def __repr__(self) -> str:
         return f"CkksCiphertexts({len(self._parts)} vectors, {self.chunks} ciphertexts)"
 
-    def vectors(self, public: CkksPublicKey) -> list[CkksVector]:
+    def vectors(self, public: PublicKey) -> list[CkksVector]:
         """The vectors under that key; ``CiphertextError`` for anything else."""
         return [CkksVector.from_bytes(data, public) for data, _ in self._parts]
 
@@ -243,7 +250,7 @@ class CkksCiphertexts:
         return cls(parts, degree)
 
 
-def _read_chunk(body: bytes, public: CkksPublicKey, depth: int) -> Seal:
+def _read_chunk(body: bytes, public: PublicKey, depth: int) -> Seal:
     ring = public.ring
     chunk = ring.api.Ciphertext(ring.context)
     seal_io.write(chunk, ring.context, ring.version, body)

@@ -27,14 +27,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsift.core.expressions import CLIP, Column, Expression, call, evaluate, parse
+from fedsift.core.checks import check_above_zero, check_size
+from fedsift.core.expressions import CLIP, Column, Expression, call, evaluate, parse, scaled
 from fedsift.core.federation import Federation
 from fedsift.core.labels import amounts
 from fedsift.core.party import Party
-from fedsift.core.requested import check_above_zero, check_size
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.engineer.bounds import EDGES, Range, SumsPlan, fine_edges, occupied, piece_counts
-from fedsift.engineer.forms import scaled
 from fedsift.engineer.noisy_model import BITS, LocalFit, cut_rows, fit_moments, shrunken, unit_rows
 from fedsift.errors import DataError, ParameterError
 from fedsift.mpc.horizontal_study import agree_columns, class_name, describe_rows

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import AtMost
+from fedsift.core.checks import check_above_zero, check_positions, check_size
 from fedsift.core.expressions import evaluate, parse
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_above_zero, check_positions, check_size
 from fedsift.errors import OperationRefused
 from fedsift.models.fed_linear import FITS as SEARCHED
 from fedsift.models.fed_linear import PENALTIES, fed_average, moments, unpack_moments, validation_scores

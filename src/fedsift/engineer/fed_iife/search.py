@@ -8,10 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedsift.core.expressions import Column, Expression, call, parse
+from fedsift.core.expressions import Column, Expression, bivariate, call, nesting, parse, scaled, unary_forms
 from fedsift.engineer.fed_iife.scoring import GramScorer, use_columns
 from fedsift.engineer.fed_iife.synergy import all_pairs, anova_scores, interaction_scores
-from fedsift.engineer.forms import bivariate, nesting, scaled, unary_forms
 from fedsift.mpc.horizontal_study import Study
 from fedsift.mpc.secure_sum import SecureSum
 

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma
 
+from fedsift.core.checks import check_positions, check_size
 from fedsift.core.expressions import CLIP
 from fedsift.core.party import Party
-from fedsift.core.requested import check_positions, check_size
 from fedsift.models.fed_linear import FITS as SEARCHED
 from fedsift.models.fed_linear import unpack_moments, with_intercept
 from fedsift.mpc.horizontal_study import Study, design_of, target_of, training_of

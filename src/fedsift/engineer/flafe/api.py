@@ -153,7 +153,7 @@ class VerticalFLAFE(Flafe):
         max_columns: int = 12,
         min_cell: int = 10,
         validation: float = 0.25,
-        random_state: Any = 0,
+        random_state: object = 0,
         scheme: str = "auto",
     ):
         self.n_operands = n_operands
@@ -210,7 +210,7 @@ class VerticalFLAFE(Flafe):
 
     def _release(
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], rows: dict[str, int]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         if self.protection != "statistics":
             return super()._release(fed, layout, operands, rows)
         self.cross_, self._model = [], secrets.token_hex(8)
@@ -226,7 +226,7 @@ class VerticalFLAFE(Flafe):
 
     def _release_privately(
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], plan: Plan
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         if self.protection != "statistics":
             return super()._release_privately(fed, layout, operands, plan)
         self.cross_, self._model, self._scales = [], secrets.token_hex(8), {}
@@ -235,7 +235,7 @@ class VerticalFLAFE(Flafe):
         self._terms, self._bits, self.model_id_ = run.terms, (BITS, WEIGHT_BITS), self._model
         return {"features": _terms_told(operands, run.terms), "operands": operands, "holders": {}}
 
-    def _statistics_details(self, run: StatisticsRun, local_only: float) -> dict[str, Any]:
+    def _statistics_details(self, run: StatisticsRun, local_only: float) -> dict[str, object]:
         fed = run.fed
         held_out = self._held_out[fed.active]
         predict_jointly(fed.view(rows=held_out), run.products, run.terms, self._model, *self._bits)
@@ -269,9 +269,9 @@ class VerticalFLAFE(Flafe):
             return predict_jointly(run, products, self._terms, self._model, *self._bits)
 
 
-def _terms_told(operands: dict[str, list[str]], terms: list[Term]) -> list[dict[str, Any]]:
+def _terms_told(operands: dict[str, list[str]], terms: list[Term]) -> list[dict[str, object]]:
     """Operands, and the cross-party terms of a model with their weights."""
-    told: list[dict[str, Any]] = [
+    told: list[dict[str, object]] = [
         {"party": name, "formula": text} for name, chosen in operands.items() for text in chosen
     ]
     for term in terms:
@@ -346,7 +346,7 @@ class HybridFLAFE(Flafe):
         protection: str = "columns",
         max_columns: int = 12,
         validation: float = 0.25,
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         self.n_operands = n_operands
         self.n_features = n_features

@@ -61,9 +61,8 @@ from fedsift.engineer.flafe.private import agree_operands, plan_columns
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc.horizontal_study import standardise
 from fedsift.mpc.secure_sum import SecureSum
-from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_opener
 from fedsift.select.engineered import engineered_view
-from fedsift.select.opened import check_opener
 
 
 class Flafe(Selector):
@@ -168,7 +167,7 @@ class Flafe(Selector):
 
     def _release(
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], rows: dict[str, int]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Combine, choose, compare: the paper's way, in which combined columns are released to their holders."""
         pairs = all_pairs(operands, self._seed)
         fed.ledger.note("epsilon=None: a holder can work out the other party's column from a combined one")
@@ -208,7 +207,7 @@ class Flafe(Selector):
 
     def _release_privately(
         self, fed: Federation, layout: Layout, operands: dict[str, list[str]], plan: Plan
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Every product with noise, and every one is kept."""
         pairs = all_pairs(operands, self._seed)
         count = len(pairs) * len(self.functions)

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.expressions import Call, Column, Expression, call, compute, parse
+from fedsift.core.expressions import Call, Column, Expression, bivariate, call, compute, parse, scaled
 from fedsift.core.operation import ROWS, operation
 from fedsift.core.party import Party
 from fedsift.engineer.flafe.features import BOUND, Seed
 from fedsift.engineer.flafe.grid import held_out_rows
 from fedsift.engineer.flafe.products import Combined, Operands
-from fedsift.engineer.forms import bivariate, scaled
 from fedsift.errors import OperationRefused
 from fedsift.mpc.horizontal_study import RawColumns, TrainingRows
 

@@ -32,7 +32,6 @@ from dataclasses import asdict, dataclass
 from fedsift.core.federation import Federation
 from fedsift.crypto.ckks.keys import CkksPublicKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts
-from fedsift.engineer.flafe.asked import shown_of
 from fedsift.engineer.flafe.features import (
     BOUND,
     FUNCTIONS,
@@ -43,6 +42,7 @@ from fedsift.engineer.flafe.features import (
     own_column,
     plan_products,
     plan_steps,
+    shown_of,
 )
 from fedsift.engineer.flafe.products import (
     FLOOD_BITS,
@@ -57,7 +57,6 @@ from fedsift.engineer.flafe.products import (
 )
 from fedsift.errors import ParameterError, ReplyError
 from fedsift.mpc import pairs
-from fedsift.mpc.pairs import meet_all
 
 _BATCH = 96  # ciphertexts in a message, about; at most one for each pair of operands and function
 
@@ -164,7 +163,7 @@ def _exchange_keys(
     members = [name for name in fed.parties if name in names]
     if not members:
         return {}
-    meet_all(fed, members, pairs.CIRCLE)
+    pairs.meet_all(fed, members, pairs.CIRCLE)
     precision, magnitude = key_size(scales)
     each = {name: {"columns": len(held.get(name, []))} for name in members}
     sent = fed.ask(offer_combination_key, to=members, each=each, precision_bits=precision, magnitude_bits=magnitude)

@@ -16,9 +16,8 @@ from fedsift.core.arguments import MAX_INT, Between
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
-from fedsift.engineer.flafe.asked import check_places
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, formed, own_target
-from fedsift.engineer.flafe.features import CrossFeature, Feature, column_unit
+from fedsift.engineer.flafe.features import CrossFeature, Feature, check_places, column_unit
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
 from fedsift.engineer.flafe.products import Operands

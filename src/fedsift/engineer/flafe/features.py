@@ -1,26 +1,28 @@
 """FLAFE's features on paper: which columns are multiplied, how products are packed into ciphertexts, their formulas.
 
-Pure functions and records; nothing is asked here.
+Pure functions and records; nothing is asked here. At the end: what steps check of the places that a request names.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 
-from fedsift.core.arguments import Between, wrong_record
+from fedsift.core.arguments import AtMost, Between, wrong_record
 from fedsift.core.expressions import Call, Column, Expression, call, parse
-from fedsift.errors import OperationRefused
+from fedsift.core.party import Party
+from fedsift.errors import OperationRefused, ReplyError
 
 BOUND = 5.0  # columns come within this
 #: Powers of the first and of the second column.
 FUNCTIONS: dict[str, tuple[int, int]] = {"ab": (1, 1), "a2b": (2, 1), "ab2": (1, 2), "a2b2": (2, 2)}
+HIGHEST = max(power for powers in FUNCTIONS.values() for power in powers)
 
 
 #: A party's candidates, or what it chooses from in the end.
@@ -67,6 +69,13 @@ class Step:
     operand: int
     functions: list[str]
     powers: list[int]
+
+    def check(self, party: Party, scales: Mapping[str, float] | None) -> None:
+        """One or two known functions, each with a power that there is; ``scales``: of the noise, if there is any."""
+        known = FUNCTIONS if scales is None else scales
+        fits = 1 <= len(self.powers) == len(self.functions) <= 2 and all(1 <= power <= HIGHEST for power in self.powers)
+        if not fits or not set(self.functions) <= set(known):
+            raise OperationRefused(party.name, "multiply_columns", "a step is one or two functions, with powers")
 
 
 def own_column(pair: Pair) -> int:
@@ -201,3 +210,31 @@ def combined_features(group: str, operands: dict[str, list[str]], held: list[tup
     first = len(operands[group])
     unknown = np.zeros(first + len(held))
     return [feature_at(group, first + number, operands, held, unknown) for number in range(len(held))]
+
+
+# --- what the steps on ciphertexts check of the places that a request names, before anything is computed ---
+
+Powers = Annotated[list[Annotated[int, Between(1, HIGHEST)]], AtMost(HIGHEST)]  # of a column, in combinations
+Count = Annotated[int, Between(0, 100_000)]  # of combined columns that one party holds
+
+
+def check_places(party: Party, step: str, places: Iterable[int], count: int) -> None:
+    """Places among so many."""
+    if not all(0 <= place < count for place in places):
+        raise OperationRefused(party.name, step, "it names places that are not there")
+
+
+def shown_of(name: str, columns: np.ndarray, rows: int, places: Sequence[int]) -> np.ndarray:
+    """Of the columns that a party has shown in the clear, those that are combined."""
+    if len(columns) != rows or max(places, default=-1) >= columns.shape[1]:
+        raise ReplyError(name, "show_columns", f"it should show {rows} rows of all its operands")
+    return columns[:, places]
+
+
+def check_combined(
+    party: Party, slots: Sequence[Sequence[int]], each: Sequence[int], functions: Sequence[Sequence[int]], held: int
+) -> None:  # fmt: skip
+    """``each``: how many columns each vector has; ``held``: how many columns this party will hold."""
+    for used, count in zip(slots, each):
+        check_places(party, "open_combinations", used, count)
+    check_places(party, "open_combinations", (place for wanted in functions for place in wanted), held)

@@ -13,33 +13,33 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between, LabelHolder
+from fedsift.core.arguments import Between
 from fedsift.core.binning import codes_of, edges
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, ToldLabels, formed, own_target
 from fedsift.engineer.flafe.features import Seed, What
 from fedsift.errors import DataError, OperationRefused, ReplyError
-from fedsift.mpc.encrypted_histogram import aligned_sums
 from fedsift.mpc.secure_sum import summed
 from fedsift.mpc.two_halves import (
     Answers,
     EncryptedLabels,
     ForHolder,
+    GivenLabels,
     Halves,
     LabelLayers,
-    Layouts,
+    Scheme,
     SentLabels,
     TableSums,
     encrypted_columns,
+    encrypts_labels,
     join_halves,
     masked,
     open_halves,
@@ -173,21 +173,12 @@ def _target_columns(party: Party, task: Task) -> NDArray[np.int64]:
     return np.asarray(np.rint(np.clip(z, -4, 4) / 4 * (half - 1)) + half, dtype=np.int64)[:, None]
 
 
-@operation(
+@encrypts_labels(
     "flafe.encrypt_target",
-    when=("protection=columns|statistics", "epsilon=none"),
-    times=1,
-    discloses="ciphertext",
     about="target of each training row, encrypted",
-    opened="nobody",
-    reply=SentLabels,
-    role="active",
-    concerns="labels",
-    settings=("scheme",),
+    when=("protection=columns|statistics", "epsilon=none"),
 )
-def encrypt_target(
-    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
-) -> SentLabels:
+def encrypt_target(party: Party, *, scheme: Scheme, task: Task, answers: Answers) -> SentLabels:
     columns = _target_columns(party, task)
     row_bits = int(columns.max(initial=1)).bit_length()
     return encrypted_columns(party, scheme, party.labels(task=task), columns, row_bits=row_bits, answers=answers)
@@ -203,11 +194,9 @@ def encrypt_target(
     learns="nothing: target of each training row, encrypted",
     role="passive",
 )
-def keep_target(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
-) -> None:
+def keep_target(party: Party, *, given: GivenLabels) -> None:
     train = int(party.held(OwnFeatures).train.sum())
-    party.keep(take_encrypted(party, key, rows, layouts, note, holder, n_rows=train))
+    party.keep(take_encrypted(party, given, n_rows=train))
 
 
 @operation(
@@ -228,12 +217,9 @@ def keep_target(
 def masked_targets(party: Party, *, what: What) -> TableSums:
     labels = replace(party.held(EncryptedLabels), step=_STEPS[what])
     codes, counts = _shuffled_codes(party, what)
-    sums = [
-        aligned_sums(labels.key, layer, layout, codes, counts) for layer, layout in zip(labels.rows, labels.layouts)
-    ] if counts else []  # fmt: skip
     sizes = [np.bincount(column, minlength=count) for column, count in zip(codes.T, counts)]
     told = np.concatenate(sizes) if sizes else np.zeros(0)
-    reply = masked(party, labels, sums, len(counts))
+    reply = masked(party, labels, labels.by_bin(codes, counts), len(counts))
     return TableSums(**vars(reply), sizes=told.astype(np.int32), bins=np.asarray(counts, dtype=np.int32))
 
 
@@ -262,20 +248,12 @@ class OpenedTargets:
     min_cell="min_cell",
     after="flafe.encrypt_target",
 )
-def open_targets(
-    party: Party,
-    *,
-    what: What,
-    task: Task,
-    sums: dict[str, list[Ciphertexts]],
-    notes: dict[str, bytes],
-    shapes: dict[str, list[int]],
-) -> OpenedTargets:
+def open_targets(party: Party, *, what: What, task: Task, told: ForHolder) -> OpenedTargets:
     layers = party.held(LabelLayers)
     if layers.step >= _STEPS[what]:
         raise OperationRefused(party.name, "open_targets", "these sums were opened before")
     layers.step, layers.opened = _STEPS[what], set()
-    halves = open_halves(party, ForHolder(sums, notes, shapes))
+    halves = open_halves(party, told)
     columns = _target_columns(party, task)
     spread = Spread.of(columns)
     return OpenedTargets(halves, _own_shares(party, what, columns), spread.means, spread.variance)
@@ -337,16 +315,16 @@ class BinImportance:
         """``answers`` is how many sums will be asked for, of ``rows`` training rows. The parties have met."""
         self.fed = fed
         sent: SentLabels = fed.ask(encrypt_target, to=fed.active, scheme=scheme, task=fed.asked_task, answers=answers)
-        each = {name: {"note": sent.notes.get(name, b"")} for name in fed.passive}
-        fed.ask(keep_target, to=fed.passive, each=each, holder=fed.active, **sent.same())
+        fed.ask(keep_target, to=fed.passive, each=sent.each(fed.active, fed.passive))
         self.layouts, self.rows = sent.read_layouts(rows), rows
 
     def scores(self, what: What) -> dict[str, np.ndarray]:
         """The share of the target's variance that each feature explains, by party."""
         fed = self.fed
         replies: dict[str, TableSums] = fed.ask(masked_targets, to=fed.passive, what=what)
-        told = ForHolder.of(replies).as_arguments()
-        opened: OpenedTargets = fed.ask(open_targets, to=fed.active, what=what, task=fed.asked_task, **told)
+        opened: OpenedTargets = fed.ask(
+            open_targets, to=fed.active, what=what, task=fed.asked_task, told=ForHolder.of(replies)
+        )
         spread = Spread(opened.means, opened.variance)
         found = {fed.active: opened.own}
         for name, reply in replies.items():

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.engineer.flafe.asked import check_places
 from fedsift.engineer.flafe.candidates import Pool, evaluate_at
 from fedsift.engineer.flafe.combine import combine_columns
-from fedsift.engineer.flafe.features import CrossFeature, Pair, read_record
+from fedsift.engineer.flafe.features import CrossFeature, Pair, check_places, read_record
 from fedsift.engineer.flafe.grid import Layout
 from fedsift.engineer.flafe.products import Combined, NoisyColumns, Operands
 from fedsift.errors import SecurityError

@@ -24,10 +24,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedsift.core.arguments import MAX_CELLS, AtMost, Between
+from fedsift.core.checks import check_known
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_known
 from fedsift.crypto.dp import whole_gaussian_noise
 from fedsift.engineer.flafe.features import read_record
 from fedsift.errors import OperationRefused, OverflowGuard, ReplyError, SecurityError

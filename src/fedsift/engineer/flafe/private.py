@@ -28,7 +28,7 @@ from typing import Annotated
 import numpy as np
 
 from fedsift.core.arguments import Between
-from fedsift.core.expressions import Column
+from fedsift.core.expressions import Column, scaled
 from fedsift.core.federation import Federation
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
@@ -50,7 +50,6 @@ from fedsift.engineer.flafe.shared_residual import (
     take_shares,
 )
 from fedsift.engineer.flafe.statistics import Factor, LocalModel, ModelPart, Term, keep_part
-from fedsift.engineer.forms import scaled
 from fedsift.engineer.noisy_model import BITS, LocalFit, cut_rows, fit_moments, shrunken, unit_rows
 from fedsift.errors import DataError, SecurityError
 from fedsift.mpc.ring import from_ring, to_ring

@@ -12,15 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import PartyName
+from fedsift.core.checks import check_size
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_size
 from fedsift.crypto.ckks.keys import CkksPublicKey, CkksSecretKey
 from fedsift.crypto.ckks.vector import CkksCiphertexts, CkksVector
 from fedsift.crypto.dp import gaussian_noise
-from fedsift.engineer.flafe.asked import Count, Powers, check_combined, check_places, check_step
-from fedsift.engineer.flafe.features import BOUND, Product, Step, read_record
+from fedsift.engineer.flafe.features import (
+    BOUND,
+    Count,
+    Powers,
+    Product,
+    Step,
+    check_combined,
+    check_places,
+    read_record,
+)
 from fedsift.errors import ReplyError, SecurityError
 from fedsift.mpc.pairs import check_vouched, vouch
 
@@ -183,7 +191,7 @@ def _multiplied(
     wanted = [read_record(Product, product, party.name) for product in products]
     vectors = [sent.vectors(public) for sent in operands]
     for step in [read_record(Step, step, party.name) for step in steps]:
-        check_step(party, step, None if noise is None else noise.scales)
+        step.check(party, None if noise is None else noise.scales)
         if noise is not None:
             noise.take(sum(len(product.slots) for product in wanted) * len(step.functions), party.name)
         scales = [noise.scales[name] for name in step.functions] if noise is not None else []

@@ -24,15 +24,14 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from fedsift.core.arguments import PartyName
+from fedsift.core.checks import check_known, check_positions
 from fedsift.core.message import message
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_known, check_positions
 from fedsift.engineer.flafe.features import Position
 from fedsift.engineer.flafe.joint_moments import JointMatrices
 from fedsift.errors import DataError, OperationRefused, OverflowGuard, ParameterError, ReplyError
@@ -269,7 +268,7 @@ def name_choice(party: Party, *, pair: str, position: Position) -> NamedColumn:
 # --- shares of a product ---------------------------------------------------------------------------------------------
 
 
-def deal_triple(rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def deal_triple(rows: int) -> tuple[dict[str, object], dict[str, object]]:
     """The coordinator's part: U and half a product for the first party, V and the other half for the second."""
     first, second = new_seed(), new_seed()
     u, half = (stream(first, name, 0, (rows,)) for name in ("factor", "half"))

@@ -23,7 +23,7 @@ from typing import Annotated
 import numpy as np
 
 from fedsift.core.arguments import Between
-from fedsift.core.expressions import Call, parse
+from fedsift.core.expressions import Call, parse, scaled
 from fedsift.core.federation import Federation
 from fedsift.core.job import Job
 from fedsift.core.operation import operation
@@ -47,7 +47,6 @@ from fedsift.engineer.flafe.shared_residual import (
     split_residual,
     take_shares,
 )
-from fedsift.engineer.forms import scaled
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.mpc.ring import Ring, from_ring, to_ring
 

@@ -120,7 +120,7 @@ _IMPORTANCE = {"parties": [str], "columns": Array("i"), "values": Array("f")}
     times="1 a session",
     after="boost.explain_rows",
 )
-def tell_importance(party: Party) -> dict[str, Any]:
+def tell_importance(party: Party) -> dict[str, object]:
     values = party.held_here(Explained).values
     means = [round(float(np.abs(moved).mean(axis=0).sum()), DIGITS) for moved in values.values()]
     columns = np.array([column for _, column in values], dtype=np.int64)
@@ -137,7 +137,7 @@ def tell_importance(party: Party) -> dict[str, Any]:
     times="1 a session",
     after="boost.explain_rows",
 )
-def tell_explanations(party: Party) -> dict[str, Any]:
+def tell_explanations(party: Party) -> dict[str, object]:
     """To whoever asked, where the policy of the label holder lets it: features x rows x outputs, in its own order."""
     values, order = party.held_here(Explained).values, np.argsort(party.row_numbers, kind="stable")
     table = np.array([moved[order] for moved in values.values()])

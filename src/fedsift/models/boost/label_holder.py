@@ -76,7 +76,7 @@ def next_sampled_trees(
 
 def _encrypted_start(
     party: Party, live: list[int], columns: dict[str, list[np.ndarray]], per: int, sample: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     state = party.held(Boosting)
     check_first_tree(party, state, live, columns)
     jobs = _start(party, state, live, columns, sample)
@@ -183,10 +183,10 @@ def _best(state: Boosting, job: Job, node: Node) -> tuple[str, Split] | None:
     return best
 
 
-def _cuts(party: Party) -> dict[str, Any]:
+def _cuts(party: Party) -> dict[str, object]:
     """Take the nodes to cut now: all of a level, or the best leaf when trees grow leaf by leaf."""
     state = party.held(Boosting)
-    cuts: dict[str, dict[str, list[Any]]] = {}
+    cuts: dict[str, dict[str, list[object]]] = {}
     for number, job in enumerate(state.jobs):
         settings = state.settings(job)
         job.open.sort(key=lambda node: -node.gain if settings.leaf_wise else node.number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from fedsift.core.arguments import wrong_record
 from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.errors import OperationRefused, ReplyError
 
-Whole = NDArray[np.integer[Any]]
+Whole = NDArray[np.integer]
 Bits = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 

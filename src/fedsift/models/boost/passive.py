@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from fedsift.core.binning import ColumnBins
+from fedsift.core.checks import check_positions
 from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_positions
 from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused

@@ -47,7 +47,7 @@ _BEGUN = {"outputs": Whole(1000, 1), "task": str}
 )
 def begin_boosting(
     party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Prepare models that will grow in lock-step, from gradients of so many ``bits`` where they are encrypted."""
     labels = party.labels(task=task)
     plans = [Plan.read(fields, party) for fields in models]
@@ -68,7 +68,7 @@ def begin_boosting(
 def begin_private_boosting(
     party: Party, *, models: list[PlanFields], order: list[PartyName], scheme: str, task: Task, bits: int, sums: Sums,
     epsilon: float, delta: float,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """The same for one model under differential privacy of labels (``privacy.py``).
 
     Where the job has the epsilon, it is that of one model: a second one in another session would spend it again.

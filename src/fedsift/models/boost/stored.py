@@ -33,7 +33,7 @@ class SplitRecord:
     left: NDArray[np.bool_]  # of each bin
     unseen_left: bool  # where values go that training did not have
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         return {"bins": self.bins.as_dict(), "left": self.left.tolist(), "unseen_left": self.unseen_left}
 
     @classmethod
@@ -67,7 +67,7 @@ class StoredNode:
     def is_leaf(self) -> bool:
         return self.value is not None
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         if self.is_leaf:
             return {"value": self.value}
         return {"party": self.party, "split": self.split, "left": self.left, "right": self.right}
@@ -122,8 +122,8 @@ class StoredPart:
     labelled: Labelled = Labelled([], "", ())
     shared: SharedTrees | None = None
 
-    def to_plain(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"records": [record.to_plain() for record in self.records]}
+    def to_plain(self) -> dict[str, object]:
+        told: dict[str, object] = {"records": [record.to_plain() for record in self.records]}
         if self.trees:
             told["trees"] = [
                 {"output": tree.output, "nodes": [node.to_plain() for node in tree.nodes]} for tree in self.trees

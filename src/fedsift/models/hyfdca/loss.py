@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsift.core.requested import check_size
+from fedsift.core.checks import check_size
 from fedsift.errors import OperationRefused
 
 LOSSES = ("squared", "logistic", "hinge")

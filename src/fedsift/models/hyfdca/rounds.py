@@ -277,10 +277,10 @@ class Rounds:
     ) -> dict[int, Ring | None]:
         grid = self.grid
         among = {c: self._taking_part("columns", c, present) for c in range(len(grid.columns))}
-        each: dict[str, dict[str, Any]] = {}
+        each: dict[str, dict[str, object]] = {}
         for name in present:
             holder = grid.holders[grid.row_of(name)]
-            given: dict[str, Any] = {"duals": None, "correction": None, "share": None}
+            given: dict[str, object] = {"duals": None, "correction": None, "share": None}
             if name in senders[holder]:
                 reply = raised[holder]
                 share = self.dealer.share(name, holder, number)

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between
+from fedsift.core.checks import check_above_zero
 from fedsift.core.design import counted_rows
 from fedsift.core.federation import Federation
 from fedsift.core.labels import amounts
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
-from fedsift.core.requested import check_above_zero
 from fedsift.errors import DataError, OperationRefused, PartyGone, PartyTimeout, ReplyError
 from fedsift.models.design import Design, LinearPart
 from fedsift.models.hyfdca.loss import best_duals, check_centres, curvature, first_centre
@@ -151,8 +151,7 @@ def recentre(party: Party, *, outputs: NDArray[np.bool_]) -> None:
 def keep_weights(party: Party, *, model: str, weights: Floats) -> None:
     """Own weights stay at the site."""
     kept, columns = party.held(Components), party.held(Columns)
-    if weights.shape != (columns.values.shape[1], columns.outputs) or not np.isfinite(weights).all():
-        raise DataError(f"party {party.name!r}: these weights do not fit its columns")
+    columns.check_final(party.name, weights)
     intercept = None if kept.duals is None else weights[-1]
     own = kept.back @ (weights if kept.duals is None else weights[:-1])
     party.models.keep(model, LinearPart(kept.design, own, intercept, kept.centre, kept.scale, kept.classes))

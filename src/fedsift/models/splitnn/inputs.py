@@ -83,7 +83,7 @@ class InputEncoder:
         matrix = np.hstack(parts) if parts else np.zeros((table.n_rows, 0))
         return matrix.astype(np.float32)
 
-    def to_plain(self) -> list[dict[str, Any]]:
+    def to_plain(self) -> list[dict[str, object]]:
         return [
             {
                 "name": c.name,

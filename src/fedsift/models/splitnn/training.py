@@ -296,7 +296,7 @@ class SplitRun:
         self.bytes_by_epoch.append(self._count())
         self.bytes_until.append(self._spent)
 
-    def story(self) -> dict[str, Any]:
+    def story(self) -> dict[str, object]:
         """How the training went, for a selection's details. Scores are those of training rows, as they came along."""
         up, down = zip(*self.bytes_by_epoch) if self.bytes_by_epoch else ((), ())
         return {

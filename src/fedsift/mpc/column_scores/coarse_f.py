@@ -18,31 +18,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import LabelHolder
 from fedsift.core.binning import used_bins
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
+from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.encrypted_histogram import aligned_sums
-from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
     Answers,
     EncryptedLabels,
     ForHolder,
+    GivenLabels,
     Halves,
     LabelLayers,
-    Layouts,
     MaskedSums,
+    Scheme,
     SentLabels,
+    ask_halves,
     encrypted,
+    encrypts_labels,
     join_halves,
     masked,
     open_halves,
@@ -127,21 +127,8 @@ def _check_asked(party: Party) -> None:
         raise OperationRefused(party.name, "screen", "the accepted job does not screen columns coarsely")
 
 
-@operation(
-    "f_test.encrypt_for_bits",
-    when="epsilon=none|unsaid",
-    discloses="ciphertext",
-    about="class of each row, encrypted",
-    opened="nobody",
-    reply=SentLabels,
-    role="active",
-    concerns="labels",
-    settings=("scheme",),
-    times=1,
-)
-def encrypt_for_bits(
-    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
-) -> SentLabels:
+@encrypts_labels("f_test.encrypt_for_bits", when="epsilon=none|unsaid")
+def encrypt_for_bits(party: Party, *, scheme: Scheme, task: Task, answers: Answers) -> SentLabels:
     """Indicators of all classes but the last: rows are counted, so that no room for weights is needed."""
     _check_asked(party)
     labels = party.labels(task=task)
@@ -162,11 +149,9 @@ def encrypt_for_bits(
     times=1,
     sums=True,
 )
-def masked_bit_sums(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
-) -> BitSums:
+def masked_bit_sums(party: Party, *, given: GivenLabels) -> BitSums:
     _check_asked(party)
-    labels = take_labels(party, key, rows, layouts, note, holder)
+    labels = take_labels(party, given)
     parts, above = [], [np.zeros(0, dtype=np.int64)]
     for bits in _blocks(party):
         parts.append(bit_sums(labels, bits))
@@ -190,10 +175,8 @@ def masked_bit_sums(
     times=1,
     sums=True,
 )
-def open_bit_sums(
-    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]]
-) -> OpenedBits:
-    labels, told = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes)
+def open_bit_sums(party: Party, *, told: ForHolder) -> OpenedBits:
+    labels = party.held(LabelLayers).labels
     one_hot = (labels.codes[:, None] == np.arange(labels.n_classes - 1)).astype(np.float32)
     own, above = [np.zeros((0, labels.n_classes - 1), dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for bits in _blocks(party):
@@ -219,20 +202,10 @@ def f_of_bits(counts: np.ndarray, above: np.ndarray, sizes: np.ndarray) -> np.nd
 def screened_by_bits(fed: Federation, *, scheme: str, share: float) -> dict[str, NDArray[np.int64]]:
     """The conversation: which columns of each party go on, this share of all by the F of their bits."""
     with fed.session() as run:
-        meet_all(run)
-        passive = {name: run.n_columns[name] for name in run.passive}
-        labels: SentLabels = run.ask(
-            encrypt_for_bits,
-            to=run.active,
-            scheme=scheme,
-            task=run.asked_task,
-            answers=max(passive.values(), default=0),
+        most = max((run.n_columns[name] for name in run.passive), default=0)
+        labels, replies, opened = ask_halves(
+            run, encrypt_for_bits, masked_bit_sums, open_bit_sums, scheme=scheme, answers=most
         )
-        each = {name: {"note": labels.notes.get(name)} for name in run.passive}
-        replies: dict[str, BitSums] = run.ask(
-            masked_bit_sums, to=run.passive, each=each, holder=run.active, **labels.same()
-        )
-        opened: OpenedBits = run.ask(open_bit_sums, to=run.active, **ForHolder.of(replies).as_arguments())
         found = _f_of_parties(run, labels, replies, opened)
     every = np.sort(np.concatenate(list(found.values())))[::-1]
     least = every[max(1, round(share * len(every))) - 1] if len(every) else np.inf

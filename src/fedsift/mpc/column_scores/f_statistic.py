@@ -20,13 +20,13 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between, LabelHolder
+from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import CLIPPED_BOUND, clipped
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
+from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.errors import ReplyError
 from fedsift.mpc.encrypted_histogram import aligned_sums, weighted_sums
 from fedsift.mpc.pairs import meet_all
@@ -36,9 +36,9 @@ from fedsift.mpc.two_halves import (
 from fedsift.mpc.two_halves import (
     EncryptedLabels,
     ForHolder,
+    GivenLabels,
     Halves,
     LabelLayers,
-    Layouts,
     MaskedSums,
     SentLabels,
     encrypt_classes,
@@ -121,10 +121,10 @@ class OpenedSums:
     sums=True,
 )
 def masked_class_sums(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder,
+    party: Party, *, given: GivenLabels,
     bits: Annotated[int, Between(2, 64)], clip: float,
 ) -> ClassSums:  # fmt: skip
-    labels = take_labels(party, key, rows, layouts, note, holder)
+    labels = take_labels(party, given)
     values, owner = _components(party, clip)
     whole = np.rint(values * 2.0 ** fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
     sums = class_sums(labels, whole, bits) if len(owner) else []
@@ -148,10 +148,10 @@ def masked_class_sums(
     sums=True,
 )
 def open_class_sums(
-    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
+    party: Party, *, told: ForHolder,
     clip: float,
 ) -> OpenedSums:  # fmt: skip
-    labels, told = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes)
+    labels = party.held(LabelLayers).labels
     values, owner = _components(party, clip)
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
     own, sizes = values.T @ one_hot[:, :-1], np.bincount(labels.codes, minlength=labels.n_classes)
@@ -196,11 +196,10 @@ def component_f(
             encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task, weight_bits=bits + 1,
             answers=max(passive.values(), default=0),
         )  # fmt: skip
-        each = {name: {"note": labels.notes.get(name)} for name in passive}
         replies: dict[str, ClassSums] = run.ask(
-            masked_class_sums, to=run.passive, each=each, holder=run.active, bits=bits, clip=clip, **labels.same()
+            masked_class_sums, to=run.passive, each=labels.each(run.active, passive), bits=bits, clip=clip
         )
-        opened: OpenedSums = run.ask(open_class_sums, to=run.active, **ForHolder.of(replies).as_arguments(), clip=clip)
+        opened: OpenedSums = run.ask(open_class_sums, to=run.active, told=ForHolder.of(replies), clip=clip)
     found = f_of_parties(fed, labels, replies, opened, bits=bits, clip=clip)
     for name, (_, owner) in found.items():
         if set(owner.tolist()) != set(range(fed.n_columns[name])):

@@ -18,17 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import LabelHolder
 from fedsift.core.binning import used_bins
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.f_statistic import (
     ClassSums,
@@ -37,14 +34,16 @@ from fedsift.mpc.column_scores.f_statistic import (
     f_of_parties,
     fraction_bits,
 )
-from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
     Answers,
     ForHolder,
+    GivenLabels,
     LabelLayers,
-    Layouts,
+    Scheme,
     SentLabels,
+    ask_halves,
     encrypted,
+    encrypts_labels,
     masked,
     open_halves,
     take_labels,
@@ -167,21 +166,8 @@ def _asked(party: Party) -> int:
     return size
 
 
-@operation(
-    "f_test.encrypt_for_groups",
-    when="epsilon=none|unsaid",
-    discloses="ciphertext",
-    about="class of each row, encrypted",
-    opened="nobody",
-    reply=SentLabels,
-    role="active",
-    concerns="labels",
-    settings=("scheme",),
-    times=1,
-)
-def encrypt_for_groups(
-    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
-) -> SentLabels:
+@encrypts_labels("f_test.encrypt_for_groups", when="epsilon=none|unsaid")
+def encrypt_for_groups(party: Party, *, scheme: Scheme, task: Task, answers: Answers) -> SentLabels:
     """Indicators of all classes but the last, with room for the values of groups."""
     _asked(party)
     labels = party.labels(task=task)
@@ -202,10 +188,8 @@ def encrypt_for_groups(
     times=1,
     sums=True,
 )
-def masked_group_sums(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
-) -> ClassSums:
-    labels = take_labels(party, key, rows, layouts, note, holder)
+def masked_group_sums(party: Party, *, given: GivenLabels) -> ClassSums:
+    labels = take_labels(party, given)
     means = groups_of(party, _asked(party)).means
     whole = np.rint(means * 2.0 ** fraction_bits(_BITS, party.n_rows, _CLIP)).astype(np.int64)
     sums = class_sums(labels, whole, _BITS) if means.shape[1] else []
@@ -227,10 +211,8 @@ def masked_group_sums(
     times=1,
     sums=True,
 )
-def open_group_sums(
-    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]]
-) -> OpenedSums:
-    labels, told = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes)
+def open_group_sums(party: Party, *, told: ForHolder) -> OpenedSums:
+    labels = party.held(LabelLayers).labels
     means = groups_of(party, _asked(party)).means
     one_hot = labels.codes[:, None] == np.arange(labels.n_classes)
     sizes = np.bincount(labels.codes, minlength=labels.n_classes)
@@ -260,16 +242,10 @@ def screened(fed: Federation, *, scheme: str, share: float) -> dict[str, NDArray
     size = int(fed._job.parameters["screen"]) if fed._job is not None else 0
     most = {name: -(-count * 2 // max(size, 1)) + 1 for name, count in fed.n_columns.items()}
     with fed.session() as run:
-        meet_all(run)
-        labels: SentLabels = run.ask(
-            encrypt_for_groups, to=run.active, scheme=scheme, task=run.asked_task,
+        labels, replies, opened = ask_halves(
+            run, encrypt_for_groups, masked_group_sums, open_group_sums, scheme=scheme,
             answers=max((most[name] for name in run.passive), default=0),
         )  # fmt: skip
-        each = {name: {"note": labels.notes.get(name)} for name in run.passive}
-        replies: dict[str, ClassSums] = run.ask(
-            masked_group_sums, to=run.passive, each=each, holder=run.active, **labels.same()
-        )
-        opened: OpenedSums = run.ask(open_group_sums, to=run.active, **ForHolder.of(replies).as_arguments())
         found = f_of_parties(run, labels, replies, opened, bits=_BITS, clip=_CLIP)
         every = np.sort(np.concatenate([values for values, _ in found.values()]))[::-1]
         least = every[max(1, round(share * len(every))) - 1] if len(every) else np.inf

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import LabelHolder
 from fedsift.core.design import design_of
 from fedsift.core.federation import Federation
 from fedsift.core.ledger import Release, numbers_in
@@ -27,28 +25,29 @@ from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.core.workers import side_by_side
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, countable_bins, searched
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, counted_weights
-from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
-from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.encrypted_histogram import RowLayout
 from fedsift.mpc.two_halves import (
     OPERATIONS as OPENING,
 )
 from fedsift.mpc.two_halves import (
     Answers,
     ForHolder,
+    GivenLabels,
     Halves,
     LabelLayers,
-    Layouts,
+    Scheme,
     SentLabels,
     TableSums,
     WeightBits,
+    ask_halves,
     encrypt_classes,
     encrypted,
     encrypted_columns,
+    encrypts_labels,
     join_halves,
     masked,
     open_halves,
@@ -151,20 +150,9 @@ class OpenedCounts:
     bins: NDArray[np.int32]
 
 
-@operation(
-    "tables.encrypt_every_class",
-    discloses="ciphertext",
-    about="class of each row, encrypted",
-    opened="nobody",
-    reply=SentLabels,
-    role="active",
-    concerns="labels",
-    epsilon="epsilon",
-    settings=("scheme",),
-    times=1,
-)
+@encrypts_labels("tables.encrypt_every_class", epsilon="epsilon")
 def encrypt_every_class(
-    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers, weight_bits: WeightBits
+    party: Party, *, scheme: Scheme, task: Task, answers: Answers, weight_bits: WeightBits
 ) -> SentLabels:
     """With noise the last class is counted too: its sums are not the rest of sizes that nobody tells.
 
@@ -176,21 +164,10 @@ def encrypt_every_class(
     return encrypted(party, scheme, labels, labels.n_classes, answers=answers, weight_bits=weight_bits)
 
 
-@operation(
-    "tables.encrypt_weighted_classes",
-    when="epsilon=none",
-    discloses="ciphertext",
-    about="class of each row and what it counts, encrypted",
-    opened="nobody",
-    reply=SentLabels,
-    role="active",
-    concerns="labels",
-    settings=("scheme",),
-    times=1,
+@encrypts_labels(
+    "tables.encrypt_weighted_classes", about="class of each row and what it counts, encrypted", when="epsilon=none"
 )
-def encrypt_weighted_classes(
-    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
-) -> SentLabels:
+def encrypt_weighted_classes(party: Party, *, scheme: Scheme, task: Task, answers: Answers) -> SentLabels:
     """The weight of each row in the place of its class (``weighing.py``); every class is counted."""
     labels, weights = party.labels(task=task), counted_weights(party)
     if weights is None:
@@ -221,19 +198,14 @@ def _released(reply: TableSums) -> Release:
     times=1,
     releases=_released,
 )
-def masked_counts(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
-) -> TableSums:
-    labels = take_labels(party, key, rows, layouts, note, holder)
+def masked_counts(party: Party, *, given: GivenLabels) -> TableSums:
+    labels = take_labels(party, given)
     settings = TableSettings.of(party)
     noise = settings.noise()
     scale = noise.party_scale(len(party.columns)) if noise else 0.0
     codes, counts = _bins(party, settings, scale)
-    sums = [
-        aligned_sums(labels.key, layer, layout, codes, counts) for layer, layout in zip(labels.rows, labels.layouts)
-    ] if counts else []  # fmt: skip
     added = drawn((sum(counts), labels.values), scale) if noise else None
-    reply = masked(party, labels, sums, len(counts), offset=noise is not None, noise=added)
+    reply = masked(party, labels, labels.by_bin(codes, counts), len(counts), offset=noise is not None, noise=added)
     told = noise is None and design_of(party).weight is None  # beside weighted counts sizes would tell weights
     return TableSums(
         **vars(reply), sizes=_sizes(codes, counts if told else []), bins=np.asarray(counts, dtype=np.int32)
@@ -254,10 +226,8 @@ def masked_counts(
     after=("labels.encrypt_classes", "tables.encrypt_every_class", "tables.encrypt_weighted_classes"),
     times=1,
 )
-def open_counts(
-    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]]
-) -> OpenedCounts:
-    labels, told, settings = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes), TableSettings.of(party)
+def open_counts(party: Party, *, told: ForHolder) -> OpenedCounts:
+    labels, settings = party.held(LabelLayers).labels, TableSettings.of(party)
     noise = settings.noise(labels.n_classes if labels.task == "regression" else 0)
     scale = noise.holder_scale(len(party.columns) + told.tables) if noise else 0.0
     halves = open_halves(party, told, scale)
@@ -307,23 +277,18 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
     scales = {name: noise.party_scale(columns[name]) if noise else 0.0 for name in fed.passive}
     scales[fed.active] = noise.holder_scale(sum(columns.values())) if noise else 0.0
     with fed.session() as run:
-        meet_all(run)
-        asked: dict[str, Any] = {"scheme": scheme, "task": run.asked_task}
-        asked["answers"] = settings.n_bins * max((columns[name] for name in run.passive), default=0)
+        answers = settings.n_bins * max((columns[name] for name in run.passive), default=0)
+        encrypting, room = encrypt_classes, {}
         weighted = run.design.weight is not None
-        if noise is None:
-            ask_for = encrypt_weighted_classes if weighted else encrypt_classes
-            labels: SentLabels = run.ask(ask_for, to=run.active, **asked)
-        else:
-            room = room_bits(
-                run.n_rows, run.n_rows, max((scales[name] for name in run.passive), default=0.0), scales[run.active]
-            )
-            labels = run.ask(encrypt_every_class, to=run.active, **asked, weight_bits=room)
-        each = {name: {"note": labels.notes.get(name)} for name in run.passive}
-        replies: dict[str, TableSums] = run.ask(
-            masked_counts, to=run.passive, each=each, holder=run.active, **labels.same()
+        if noise is not None:
+            most = max((scales[name] for name in run.passive), default=0.0)
+            room = {"weight_bits": room_bits(run.n_rows, run.n_rows, most, scales[run.active])}
+            encrypting = encrypt_every_class
+        elif weighted:
+            encrypting = encrypt_weighted_classes
+        labels, replies, opened = ask_halves(
+            run, encrypting, masked_counts, open_counts, scheme=scheme, answers=answers, **room
         )
-        opened: OpenedCounts = run.ask(open_counts, to=run.active, **ForHolder.of(replies).as_arguments())
     layouts = labels.read_layouts(fed.n_rows)
     unit = STEPS if weighted else 0
     tables = {fed.active: _own(fed, opened, scales[fed.active] ** 2, unit)}

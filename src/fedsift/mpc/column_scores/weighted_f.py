@@ -17,31 +17,30 @@ encryption: the coordinator multiplies the opened sums of a class.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import LabelHolder
 from fedsift.core.design import design_of
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.core.scaling import clipped
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.f_statistic import ClassSums, class_sums, fraction_bits
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, whole_weights
-from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
     Answers,
     ForHolder,
+    GivenLabels,
     Halves,
     LabelLayers,
-    Layouts,
+    Scheme,
     SentLabels,
+    ask_halves,
     encrypted_columns,
+    encrypts_labels,
     join_halves,
     masked,
     open_halves,
@@ -94,21 +93,10 @@ def _weights(party: Party) -> Ints:
     return np.full(party.n_rows, STEPS, dtype=np.int64) if found is None else found
 
 
-@operation(
-    "f_test.encrypt_weights",
-    when="epsilon=none|unsaid",
-    discloses="ciphertext",
-    about="class of each row and what it counts, encrypted",
-    opened="nobody",
-    reply=SentLabels,
-    role="active",
-    concerns="labels",
-    settings=("scheme",),
-    times=1,
+@encrypts_labels(
+    "f_test.encrypt_weights", about="class of each row and what it counts, encrypted", when="epsilon=none|unsaid"
 )
-def encrypt_weights(
-    party: Party, *, scheme: Literal["auto", "ou", "paillier"], task: Task, answers: Answers
-) -> SentLabels:
+def encrypt_weights(party: Party, *, scheme: Scheme, task: Task, answers: Answers) -> SentLabels:
     """The weight of each row in the place of its class, every class, with room for values and squares."""
     labels = party.labels(task=task)
     columns = _weights(party)[:, None] * (labels.codes[:, None] == np.arange(labels.n_classes))
@@ -129,10 +117,8 @@ def encrypt_weights(
     times=1,
     sums=True,
 )
-def masked_weighted_sums(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: LabelHolder
-) -> ClassSums:
-    labels, parts = take_labels(party, key, rows, layouts, note, holder), _Parts.of(party)
+def masked_weighted_sums(party: Party, *, given: GivenLabels) -> ClassSums:
+    labels, parts = take_labels(party, given), _Parts.of(party)
     whole = np.rint(parts.values * parts.units).astype(np.int64)
     sums = class_sums(labels, whole, _BITS) if len(parts.owner) else []
     hidden = masked(party, labels, sums, len(set(parts.owner.tolist())), offset=True)
@@ -153,10 +139,8 @@ def masked_weighted_sums(
     times=1,
     sums=True,
 )
-def open_weighted_sums(
-    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]]
-) -> OpenedWeighted:
-    labels, told, parts = party.held(LabelLayers).labels, ForHolder(sums, notes, shapes), _Parts.of(party)
+def open_weighted_sums(party: Party, *, told: ForHolder) -> OpenedWeighted:
+    labels, parts = party.held(LabelLayers).labels, _Parts.of(party)
     weights = (_weights(party) / STEPS)[:, None] * (labels.codes[:, None] == np.arange(labels.n_classes))
     return OpenedWeighted(open_halves(party, told), parts.values.T @ weights, parts.owner, weights.sum(axis=0))
 
@@ -176,14 +160,10 @@ def weighted_f_statistic(sums: Floats, squares: Floats, sizes: Floats, rows: int
 def weighted_f(fed: Federation, *, scheme: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The conversation: F of every component of every party, and the column that each belongs to."""
     with fed.session() as run:
-        meet_all(run)
         most = 2 * max((run.n_columns[name] for name in run.passive), default=0)
-        labels: SentLabels = run.ask(encrypt_weights, to=run.active, scheme=scheme, task=run.asked_task, answers=most)
-        each = {name: {"note": labels.notes.get(name)} for name in run.passive}
-        replies: dict[str, ClassSums] = run.ask(
-            masked_weighted_sums, to=run.passive, each=each, holder=run.active, **labels.same()
+        labels, replies, opened = ask_halves(
+            run, encrypt_weights, masked_weighted_sums, open_weighted_sums, scheme=scheme, answers=most
         )
-        opened: OpenedWeighted = run.ask(open_weighted_sums, to=run.active, **ForHolder.of(replies).as_arguments())
         rows = run.n_rows
     layouts = labels.read_layouts(rows)
     if len(opened.sizes) != sum(layout.values for layout in layouts):

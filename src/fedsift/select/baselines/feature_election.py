@@ -30,10 +30,9 @@ from fedsift.mpc.horizontal_study import (
     target_of,
 )
 from fedsift.mpc.secure_sum import SecureSum, both, summed
-from fedsift.select.base import Outcome, Selector, check_choice, check_number
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, note_privacy
 from fedsift.select.baselines.local_scores import LINEAR, METHODS, ballot, local_scores
 from fedsift.select.baselines.noisy_votes import VotingSettings, block_votes, elected
-from fedsift.select.opened import note_privacy
 
 
 @summed(

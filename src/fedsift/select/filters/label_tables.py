@@ -6,7 +6,7 @@ which of its columns were kept, the label holder nothing about the others' colum
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from fedsift.mpc.column_scores.label_tables import (
     label_tables,
 )
 from fedsift.mpc.column_scores.noise import check_privacy
-from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size
-from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_opener, check_size, note_privacy
 from fedsift.select.sureness import LEVEL, copies_of, leaks_of, p_values, warn_below
 
 
@@ -72,7 +71,7 @@ class LabelTableFilter(Selector):
         """The score that a column of so many bins less one, unrelated to the label, passes with this probability."""
         raise NotImplementedError
 
-    def _how_sure(self, fed: Federation, tables: dict[str, ColumnTables], totals: np.ndarray) -> dict[str, Any]:
+    def _how_sure(self, fed: Federation, tables: dict[str, ColumnTables], totals: np.ndarray) -> dict[str, object]:
         """What the counts say beside the scores: p-values, how high noise reaches, columns that are alike."""
         freedom = np.concatenate([np.maximum(table.bins - 1, 1) for table in tables.values()])
         floor = float(self._noise_reaches(freedom, totals, LEVEL / len(freedom)).max())

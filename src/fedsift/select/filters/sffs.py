@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,16 @@ from fedsift.mpc.column_scores.noisy_f import OPERATIONS as NOISY
 from fedsift.mpc.column_scores.noisy_f import noisy_f
 from fedsift.mpc.column_scores.weighted_f import OPERATIONS as WEIGHING
 from fedsift.mpc.column_scores.weighted_f import weighted_f
-from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_size, subset_bits
-from fedsift.select.opened import check_opener, note_privacy
+from fedsift.select.base import (
+    Outcome,
+    Selector,
+    check_choice,
+    check_number,
+    check_opener,
+    check_size,
+    note_privacy,
+    subset_bits,
+)
 from fedsift.select.sureness import f_p_values, f_reaches, warn_below
 
 
@@ -90,7 +97,7 @@ class SFFS(Selector):
         return WEIGHTED if self.epsilon is None is self.screen else DRAWN
 
     @classmethod
-    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+    def told_beside(cls, parameters: Mapping[str, object], columns: int) -> float:
         """With ``screen`` parties hear which groups of their columns, or which of these, go on."""
         screen, share = parameters.get("screen"), parameters.get("screen_share")
         if screen is None or not isinstance(share, (int, float)):
@@ -137,7 +144,7 @@ class SFFS(Selector):
         outcome.details |= {"screened": {name: len(mine) for name, mine in places.items()}}
         return outcome
 
-    def _how_sure(self, fed: Federation, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    def _how_sure(self, fed: Federation, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, object]:
         """The F test of each column, and how high the best of as many columns of noise reaches."""
         size = fed.n_classes, fed.n_rows
         floor = f_reaches(sum(len(values) for values, _ in found.values()), *size)

@@ -101,7 +101,7 @@ class OpenLessVFL(Selector):
         scheme: str = "auto",
         label_epsilon: float | None = None,
         label_range: tuple[float, float] | None = None,
-        random_state: Any = 0,
+        random_state: object = 0,
     ):
         self.shadows = shadows
         self.quantile = quantile
@@ -177,7 +177,7 @@ class OpenLessVFL(Selector):
         self._keep(fed, run)
         return self._outcome(fed, replies, kept, components, price, run, (begin, mark, trained, staged))
 
-    def _warn_of_nothing(self, fed: Federation, replies: dict[str, Any], components: dict[str, np.ndarray]) -> None:
+    def _warn_of_nothing(self, fed: Federation, replies: dict[str, object], components: dict[str, np.ndarray]) -> None:
         """An empty answer says why, and what to do about it."""
         rows, columns = fed.n_rows, sum(fed.n_columns.values())
         steps = self.pretrain_epochs * -(-rows // self.batch_size)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class LessVFL(OpenLessVFL):
     )
 
     @classmethod
-    def told_beside(cls, parameters: Mapping[str, Any], columns: int) -> float:
+    def told_beside(cls, parameters: Mapping[str, object], columns: int) -> float:
         """Beside which columns are left: of the others which had passed the label's screen."""
         return 0.0 if parameters.get("match") == 1 else columns * (math.log2(3) - 1)
 

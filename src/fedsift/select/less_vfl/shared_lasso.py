@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class LassoTrace:
 class LassoFound:
     norms: dict[str, Floats]  # of what is left: zero for a column that is out
     trace: list[LassoTrace]
-    story: dict[str, Any]
+    story: dict[str, object]
 
 
 def usual_rate(columns: int) -> float:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,20 +34,19 @@ from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Labels, Party, Task
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc import pairs
 from fedsift.mpc.column_scores.noise import drawn, rank_classes, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, searched
-from fedsift.mpc.encrypted_histogram import aligned_sums
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import (
     Answers,
     ForHolder,
+    GivenLabels,
     Halves,
     LabelLayers,
-    Layouts,
     MaskedSums,
+    Scheme,
     SentLabels,
     WeightBits,
     encrypted,
@@ -132,13 +131,20 @@ def pay_for_bins(party: Party, *, task: Task, columns: Annotated[int, Between(1,
     times="n_features",
 )
 def encrypt_bins(
-    party: Party, *, scheme: Literal["auto", "ou", "paillier"], column: Column, step: Step, answers: Answers,
-    weight_bits: WeightBits,
-) -> SentLabels:  # fmt: skip
+    party: Party, *, scheme: Scheme, column: Column, step: Step, answers: Answers, weight_bits: WeightBits
+) -> SentLabels:
     kept = party.held(NoisyBins)
     kept.begin(step, party)
     chosen = kept.column(column, step, party)
     return encrypted(party, scheme, chosen, chosen.n_classes, answers=answers, weight_bits=weight_bits, step=step)
+
+
+@message
+@dataclass(frozen=True)
+class GivenColumn(GivenLabels):
+    """Any party may hold what is counted."""
+
+    holder: PartyName
 
 
 @operation(
@@ -155,19 +161,15 @@ def encrypt_bins(
     after="muse.pay_for_bins",
     times="n_features",
 )
-def masked_tables(
-    party: Party, *, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: PartyName,
-    step: Step, columns: list[int],
-) -> MaskedSums:  # fmt: skip
+def masked_tables(party: Party, *, given: GivenColumn, step: Step, columns: list[int]) -> MaskedSums:
     kept = party.held(NoisyBins)
     kept.begin(step, party)
-    bins = take_labels(party, key, rows, layouts, note, holder, step)
+    bins = take_labels(party, given, step)
     found = [kept.counted(column, step, party) for column in columns]
     codes = np.stack([each for each, _ in found], axis=1) if found else np.zeros((party.n_rows, 0), np.int32)
     counts = [count for _, count in found]
-    sums = [aligned_sums(bins.key, layer, layout, codes, counts) for layer, layout in zip(bins.rows, bins.layouts)]
     added = drawn((sum(counts), bins.values), kept.spending.noise(step).party_scale(len(columns)))
-    return masked(party, bins, sums if columns else [], len(columns), offset=True, noise=added)
+    return masked(party, bins, bins.by_bin(codes, counts), len(columns), offset=True, noise=added)
 
 
 @message
@@ -192,12 +194,9 @@ class OpenedTables:
     after="muse.encrypt_bins",
     times="n_features",
 )
-def open_tables(
-    party: Party, *, sums: dict[str, list[Ciphertexts]], notes: dict[str, bytes], shapes: dict[str, list[int]],
-    columns: list[int],
-) -> OpenedTables:  # fmt: skip
+def open_tables(party: Party, *, told: ForHolder, columns: list[int]) -> OpenedTables:
     """``columns`` are the party's own that are counted with the one that it has encrypted."""
-    kept, layers, told = party.held(NoisyBins), party.held(LabelLayers), ForHolder(sums, notes, shapes)
+    kept, layers = party.held(NoisyBins), party.held(LabelLayers)
     chosen = layers.labels
     ranked = chosen.n_classes if chosen.task == "regression" else 0
     scale = kept.spending.noise(layers.step, ranked).holder_scale(told.tables + len(columns))
@@ -259,14 +258,10 @@ class NoisyTables:
         told: SentLabels = fed.ask(
             encrypt_bins, to=home, scheme=self.scheme, column=column, step=step, answers=answers, weight_bits=room
         )
-        each = {name: {"note": told.notes.get(name), "columns": columns[name].tolist()} for name in others}
-        replies: dict[str, MaskedSums] = (
-            fed.ask(masked_tables, to=others, each=each, holder=home, step=step, **told.same()) if others else {}
-        )
+        each = {name: {**given, "columns": columns[name].tolist()} for name, given in told.each(home, others).items()}
+        replies: dict[str, MaskedSums] = fed.ask(masked_tables, to=others, each=each, step=step) if others else {}
         own = columns.get(home, np.zeros(0, dtype=np.int64))
-        opened: OpenedTables = fed.ask(
-            open_tables, to=home, **ForHolder.of(replies).as_arguments(), columns=own.tolist()
-        )
+        opened: OpenedTables = fed.ask(open_tables, to=home, told=ForHolder.of(replies), columns=own.tolist())
         layouts = told.read_layouts(fed.n_rows)
         found = {home: [Counted(table, scales[home] ** 2, fed.n_rows) for table in opened.own]}
         for name in others:

@@ -30,7 +30,7 @@ from fedsift.core.operation import together
 from fedsift.crypto.additive.keys import SCHEMES
 from fedsift.errors import ReplyError
 from fedsift.mpc.column_scores.noise import check_privacy
-from fedsift.select.base import Outcome, Selector, check_choice, check_number, subset_bits
+from fedsift.select.base import Outcome, Selector, check_choice, check_number, check_opener, note_privacy, subset_bits
 from fedsift.select.muse import mutual_information, noisy_tables
 from fedsift.select.muse.contingency import BINNINGS, MAX_BINS
 from fedsift.select.muse.criteria import Search, Searching, find_criterion, in_step, steps
@@ -38,7 +38,6 @@ from fedsift.select.muse.mutual_information import LABEL, BinMatching, Pairs, ow
 from fedsift.select.muse.noisy_tables import NoisyTables
 from fedsift.select.muse.pool import ExactTables, Pool, among
 from fedsift.select.muse.rank_correlation import correlate_ranks, redundancy, spearman_matrix
-from fedsift.select.opened import check_opener, note_privacy
 
 
 class Muse(Selector):

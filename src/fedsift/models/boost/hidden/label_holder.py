@@ -25,9 +25,8 @@ from fedsift.models.boost.growing_tree import (
     make_children,
     splittable,
 )
-from fedsift.models.boost.hidden.blur import Hidden, NodeNoise, RowOrder, Salts, blurred, width_of
+from fedsift.models.boost.hidden.blur import Hidden, NodeNoise, RowOrder, Salts, blurred, own_lines, width_of
 from fedsift.models.boost.hidden.cuts import Layout, Numbers, TreeCuts
-from fedsift.models.boost.hidden.own_cuts import own_lines
 from fedsift.models.boost.hidden.shares import (
     Bins,
     Corrections,
@@ -142,7 +141,7 @@ class OwnSums:
     sizes: NDArray[np.float64]  # the deviation of the noise in sums of gradients of each node
     units: NDArray[np.float64]  # of each tree: of gradients, of hessians
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         halves = {name: half.as_dict() for name, half in self.halves.items()}
         return {"halves": halves, "totals": self.totals, "gains": self.gains, "sizes": self.sizes, "units": self.units}
 
@@ -193,7 +192,7 @@ def _planned(plan: Plan, place: int, job: Job) -> Tree:
     return Tree(place, plan.bins, plan.settings.max_depth, job.numbers.shape[1] // 2)
 
 
-def hidden_level(party: Party, state: HiddenGradients, boosting: Boosting) -> dict[str, Any]:
+def hidden_level(party: Party, state: HiddenGradients, boosting: Boosting) -> dict[str, object]:
     """The gradients of the nodes that are summed, and which rows the nodes have, both under masks."""
     level, places = state.now()
     more = any(node is not None for place in places for node in state.places[place])

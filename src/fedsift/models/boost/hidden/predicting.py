@@ -89,7 +89,7 @@ def walk_hidden_level(
     }
 
 
-def _question(party: Party, part: StoredPart, name: str, asked: _Asked, step: int) -> dict[str, Any]:
+def _question(party: Party, part: StoredPart, name: str, asked: _Asked, step: int) -> dict[str, object]:
     nodes = [part.trees[tree].nodes[node] for tree, node in asked.places]
     masks = party.held(Dealt).bits(f"boost: rows at {name}", step, len(nodes), party.n_rows)
     hidden = party.held(Pairs).seal(asked.inside ^ masks, to=name, about="boost: rows", number=step)

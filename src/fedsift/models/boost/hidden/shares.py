@@ -207,7 +207,7 @@ class Half:
         return cls(told["values"], told["counts"])
 
 
-def _is_row(value: Any, kind: type[np.unsignedinteger[Any]]) -> bool:
+def _is_row(value: object, kind: type[np.unsignedinteger]) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == kind and value.ndim == 1
 
 

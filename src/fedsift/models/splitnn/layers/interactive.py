@@ -12,7 +12,7 @@ is exact (no truncation under a mask): an embedding has 12 fractional bits, a gr
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,8 +34,6 @@ STEP_BITS = 4  # the interactive layer's learning rate is 2^-4
 EMBEDDING_EXPONENT, EMBEDDING_BITS = 12, 18  # |g| < 32
 DELTA_EXPONENT, DELTA_BITS = 20, 22  # |dL/dz| < 2
 WEIGHT_EXPONENT = EMBEDDING_EXPONENT + DELTA_EXPONENT + STEP_BITS
-ACTIVATION_EXPONENT = EMBEDDING_EXPONENT + WEIGHT_EXPONENT
-GRADIENT_EXPONENT = DELTA_EXPONENT + WEIGHT_EXPONENT
 
 
 def to_ring(values: np.ndarray, exponent: int) -> np.ndarray:
@@ -154,7 +152,7 @@ class BatchRun(SplitRun):
                 return epoch + 1
         return first + epochs
 
-    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, object]:
         """What each party opens for the label holder, of these rows of a view."""
         raise NotImplementedError
 

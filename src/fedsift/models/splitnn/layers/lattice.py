@@ -118,7 +118,7 @@ def _answers(
 @operation("network_lattice.lattice_keys", when="protection=lattice", times="100 a session", discloses="control",
            about="public keys of this conversation",
            reply={"value": LatticePublicKey, "weight": LatticePublicKey, "note": bytes})  # fmt: skip
-def lattice_keys(party: Party, *, model: str) -> dict[str, Any]:
+def lattice_keys(party: Party, *, model: str) -> dict[str, object]:
     end = ends_of(party).own[model] = OwnEnd(LatticeSecretKey(VALUE_BITS), LatticeSecretKey(WEIGHT_BITS))
     public = {"value": end.value.public, "weight": end.weight.public}
     return vouched(party, KEYS, _label_holder(party), public)
@@ -159,7 +159,7 @@ def take_lattice_keys(party: Party, *, model: str, keys: dict[str, LatticeKeys])
 def encrypt_lattice(
     party: Party, *, model: str, outputs: Annotated[int, Between(1, 4096)], answer: LatticeGradients | None = None,
     epoch: int | None = None, start: int = 0, stop: int | None = None,
-) -> dict[str, Any] | None:  # fmt: skip
+) -> dict[str, object] | None:  # fmt: skip
     """Algorithm 3, lines 16 to 20 for the last batch, and Algorithm 2, lines 2 to 9 for the next."""
     bottom = bottom_of(party, model)
     if answer is not None:
@@ -391,6 +391,6 @@ class LatticeRun(BatchRun):
             raise ReplyError(self.active, "learn_lattice", "it told no loss and score of the epoch")
         fed.ask(encrypt_lattice, to=self.passive, each=sent, model=self.model, outputs=self.outputs)
 
-    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, Any]:
+    def _activations(self, fed: Federation, start: int, stop: int) -> dict[str, object]:
         self._meet(fed)
         return self._forward(fed, {name: {} for name in self.passive}, start=start, stop=stop)

@@ -15,9 +15,9 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsift.core.checks import check_known
 from fedsift.core.message import encode
 from fedsift.core.party import Party
-from fedsift.core.requested import check_known
 from fedsift.crypto.bfv import DEGREE, LatticeAnswers, LatticeCiphertexts, LatticePublicKey, LatticeSecretKey
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.splitnn.layers.block_product import Plan
@@ -69,7 +69,7 @@ class LatticeGradients(TypedDict):
     note: bytes
 
 
-def vouched(party: Party, about: str, to: str, content: Mapping[str, object]) -> dict[str, Any]:
+def vouched(party: Party, about: str, to: str, content: Mapping[str, object]) -> dict[str, object]:
     """What goes to one peer, with the note that vouches for it."""
     return {**content, "note": vouch(party, about, encode(content), to=[to])[to]}
 

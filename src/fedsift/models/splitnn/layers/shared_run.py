@@ -257,8 +257,8 @@ class SharedRun(SplitRun):
 
     def _batch(
         self, fed: Federation, dealer: ShareDealer, factor: int, order: np.ndarray, epoch: int, start: int,
-        learned: dict[str, dict[str, Any]],
-    ) -> dict[str, dict[str, Any]]:  # fmt: skip
+        learned: dict[str, dict[str, object]],
+    ) -> dict[str, dict[str, object]]:  # fmt: skip
         """One batch, top to bottom; what each owner needs for its step."""
         rows = order[start : start + self.batch_size]
         self._step, self.seen = self._step + 1, self.seen + len(rows)
@@ -273,23 +273,25 @@ class SharedRun(SplitRun):
         parts = dealer.gradients(self._step, rows, factor)
         return {name: self._step_of(name, boxes, parts) if name in self.widths else {} for name in self.members}
 
-    def _joined(self, sent: dict[str, dict[str, SealedBox]], dealt: dict[str, Ring]) -> dict[str, dict[str, Any]]:
+    def _joined(self, sent: dict[str, dict[str, SealedBox]], dealt: dict[str, Ring]) -> dict[str, dict[str, object]]:
         """For each computing member everyone else's masked angles; for the label holder the dealer's corrections."""
-        each: dict[str, dict[str, Any]] = {}
+        each: dict[str, dict[str, object]] = {}
         for name in (self.active, self.helper):
             others = [member for member in self.members if member != name]
             each[name] = {"boxes": {member: _box(sent[member], member, name) for member in others}}
         each[self.active]["dealt"] = dealt
         return each
 
-    def _step_of(self, owner: str, boxes: dict[str, dict[str, SealedBox]], parts: dict[str, Short]) -> dict[str, Any]:
+    def _step_of(
+        self, owner: str, boxes: dict[str, dict[str, SealedBox]], parts: dict[str, Short]
+    ) -> dict[str, object]:
         keeper = self.roles.keeper_of(owner)
-        told: dict[str, Any] = {"from_keeper": _box(boxes[keeper], keeper, owner), "from_dealer": parts[owner]}
+        told: dict[str, object] = {"from_keeper": _box(boxes[keeper], keeper, owner), "from_dealer": parts[owner]}
         if owner not in self.roles.computing:
             told["from_helper"] = _box(boxes[self.helper], self.helper, owner)
         return told
 
-    def _pause(self, fed: Federation, learned: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _pause(self, fed: Federation, learned: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
         """Let the parties take their last step, and whoever wants look at the weights."""
         fed.ask(ops.send_angles, to=self.members, each=learned, epoch=None)
         if self.pause is not None:
