@@ -224,7 +224,7 @@ def twice(values):
         ("expect_models", {"models": twice}, "each model once"),
         ("expect_models", {"plans": lambda plans: plans[::-1]}, "does not grow here|other trees"),
         ("expect_models", {"models": lambda models: [models[0] + 10, *models[1:]]}, "does not grow here"),
-        ("expect_models", {"models": lambda models: models * 3000, "plans": lambda p: p * 3000}, "4096"),
+        ("expect_models", {"models": lambda models: models * 3000, "plans": lambda p: p * 3000}, "4,096"),
         ("expect_models", {"models": lambda models: [], "plans": lambda plans: []}, "same units"),
         ("expect_round", {"trees": lambda trees: trees[::-1], "columns": lambda c: flipped(c)}, "deepest first"),
         ("expect_round", {"trees": lambda trees: [], "columns": lambda c: dict.fromkeys(c, [])}, "deepest first"),
