@@ -43,10 +43,10 @@ def test_bits_times_numbers_are_numbers_or_zero(kind):
 
 def test_selected_numbers_are_kept_and_the_others_zero():
     rng = np.random.default_rng(1)
-    bits, numbers = rng.integers(0, 2, (1, 50)), uniform((50,))
+    bits, numbers = rng.integers(0, 2, (1, 50)), uniform((1, 50))
     pair = list(zip(bit_shares(bits), shares(numbers)))
     found = run(lambda source, share: selected(source, *share), *pair)
-    np.testing.assert_array_equal(found[0] + found[1], np.where(bits[0], numbers, 0))
+    np.testing.assert_array_equal(found[0] + found[1], np.where(bits, numbers, 0))
 
 
 def steps_of(rng, cells: int, low: int) -> Steps:
