@@ -33,7 +33,7 @@ from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.scoring import OPERATIONS, Protection, uses
-from fedsift.models.boost.settings import check_boosting, serves, tree_settings
+from fedsift.models.boost.settings import WEIGHED_OPENLY, check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.shadows import ALIKE, SHADOWS, shadow_orders
 
@@ -110,6 +110,7 @@ class Boruta(Selector):
     leaks = "coordinator: one gain a column and shadow; label holder: who cuts a node; nobody: rows, sums"
     operations = together(OPERATIONS, (add_shadows, remove_shadows))
     cell_parameters = ("min_cell", "min_leaf")
+    otherwise = WEIGHED_OPENLY
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, held_out, uses
-from fedsift.models.boost.settings import check_boosting, serves, tree_settings
+from fedsift.models.boost.settings import WEIGHED_OPENLY, check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
 
@@ -58,6 +58,7 @@ class TopGain(Selector):
     leaks = "coordinator: one gain a column; label holder: who cuts a node, scores of held-out rows; nobody: rows, sums"
     operations = OPERATIONS
     cell_parameters = ("min_cell", "min_leaf")
+    otherwise = WEIGHED_OPENLY
 
     def __init__(
         self,
