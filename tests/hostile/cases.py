@@ -74,7 +74,7 @@ CASES: dict[str, Case] = {
     "muse with noise": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2, epsilon=1.0)),
     "lasso": Case(lambda: fs.FederatedLasso(max_iter=3)),
     "knockoffs": Case(lambda: METHODS["knockoffs"](fdr=0.5, copies=2, open_tables=True)),
-    "top_gain": Case(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2, folds=2)),
+    "top_gain": Case(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=1, n_bins=4)),
     "top_gain, coordinator": Case(
         lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2, protection="coordinator")
     ),

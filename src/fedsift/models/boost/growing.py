@@ -160,7 +160,7 @@ def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: boo
     logistic, plans = fed.task == "classification", [booster.plan() for booster in boosters]
     groups = trees.groups(plans, [booster.columns for booster in boosters], logistic, outputs)
     found: Uses = []
-    rounds = [(group, max(plans[model.number // outputs].n_estimators for model in group)) for group in groups]
+    rounds = [(group, max(boosters[model.number // outputs].n_estimators for model in group)) for group in groups]
     for group, round, last in fed.track([(g, r, r == n - 1) for g, n in rounds for r in range(n)], "tree"):
         if round == 0:
             trees.expect(group, plans, logistic, outputs)
