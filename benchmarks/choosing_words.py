@@ -62,8 +62,8 @@ WORDS: dict[str, dict[str, str]] = {
             "Sonar](results.md#pso-evffs), all 60 give 0.918)"
         ),
         "not": (
-            "no coordinator can be found that holds no rows (the open form shows the label holder sums); rounds are dear "
-            "(some 450 for the trees that grow together)"
+            "no coordinator can be found that holds no rows (the open form shows the label holder sums); rounds are "
+            "dear (some 450 for the trees that grow together)"
         ),
     },
     "information_value": {

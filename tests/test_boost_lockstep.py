@@ -1,4 +1,4 @@
-"""Models that grow together at level "all": to the last bit what they are one after the other, and nothing drawn twice."""
+"""Models that grow together at level "all" are to the last bit what they are one by one, and nothing is drawn twice."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_models_grow_together_as_they_do_one_after_the_other(monkeypatch, partie
 
 
 def test_equal_models_of_a_group_are_equal_and_draw_nothing_in_common(monkeypatch):
-    """No word of a mask is drawn twice by anybody, between models neither: of some 10^5 words of 64 bits none repeats."""
+    """No word of a mask is drawn twice by anybody, between models neither: of 10^5 words of 64 bits none repeats."""
     X, y = table(40)
     fed = fs.Federation.split(X, y, parties=3)
     booster = unlike(fed)[1]
@@ -195,7 +195,7 @@ def test_scored_models_have_no_gain_that_anybody_reads():
     assert not asked & {"boost.begin_gains", "boost.gain_halves"}
 
 
-# --- what a site refuses -----------------------------------------------------------------------------------------------
+# --- what a site refuses ---------------------------------------------------------------------------------------------
 
 
 class Changed:
@@ -227,7 +227,7 @@ def twice(values):
         ("expect_models", {"models": lambda models: models * 900, "plans": lambda p: p * 900}, "4,096"),
         ("expect_models", {"models": lambda models: [], "plans": lambda plans: []}, "same units"),
         ("expect_round", {"trees": lambda trees: trees[::-1], "columns": lambda c: flipped(c)}, "deepest first"),
-        ("expect_round", {"trees": lambda trees: [], "columns": lambda c: dict.fromkeys(c, [])}, "deepest first"),
+        ("expect_round", {"trees": lambda trees: [], "columns": lambda c: {key: [] for key in c}}, "deepest first"),
         ("expect_round", {"trees": lambda trees: [trees[0], [*trees[0]]]}, "deepest first|missing"),
         ("expect_round", {"trees": lambda trees: [[9, *trees[0][1:]], *trees[1:]]}, "other trees"),
         ("expect_round", {"trees": lambda trees: [[*trees[0][:3], 2], *trees[1:]]}, "other trees"),
@@ -277,7 +277,10 @@ def test_a_second_round_before_the_first_has_ended_and_a_second_group_are_refuse
 
         return ask
 
-    for operation, says in ((taking_part.expect_round, "deepest first"), (taking_part.expect_models, "each model once")):
+    for operation, says in (
+        (taking_part.expect_round, "deepest first"),
+        (taking_part.expect_models, "each model once"),
+    ):
         with monkeypatch.context() as patch, fed.session() as run:
             patch.setattr(Federation, "ask", again(operation))
             with pytest.raises(OperationRefused, match=says):

@@ -57,8 +57,8 @@ def unpacked(bits: Bits, count: int) -> NDArray[np.uint8]:
 
 
 def scaled(source: Source, bits: Bits, count: int, numbers: Opened) -> Program[tuple[Words, Words]]:
-    """Shares of bits (rows x bytes, ``count`` bits each) times opened numbers (a list, or one for each row of bits), and
-    of the bits as numbers; one round.
+    """Shares of bits (rows x bytes, ``count`` bits each) times opened numbers (a list, or one for each row of bits),
+    and of the bits as numbers; one round.
 
     Everything is modulo the size of the numbers' words.
     """

@@ -164,7 +164,8 @@ class ComparedTrees:
         zeros = np.zeros((len(trees), fed.n_rows), np.uint64)
         learnt = np.zeros((len(trees), (fed.n_rows + 7) // 8), np.uint8) if sampled else None
         program = started(self.rows.source, scales, zeros.astype(scales.words), zeros, learnt)
-        rows, ends = self.rows.run(fed, begin_tree, program, sampled=sampled), []
+        rows = self.rows.run(fed, begin_tree, program, sampled=sampled)
+        ends: list[Ending] = []
         for number in range(trees[0].depth):
             level, more = Level.of(trees, number), len(Level.of(trees, number + 1).trees)
             self._choose(level, trees, cuts)
@@ -213,8 +214,8 @@ class ComparedTrees:
         self._talk(fed.ask(begin_finals, to=[fed.active, first], each=each, order=fed.parties))
 
     def _leaves(self, trees: list[Tree], ends: list[Ending]) -> Program[Any]:
-        """Leaves and gains of the trees' nodes, between the label holder and the first party, passed on to the rest; the
-        program that adds them to scores."""
+        """Leaves and gains of the trees' nodes, between the label holder and the first party, passed on to the rest.
+        Then comes the program that adds them to scores."""
         fed, first, scales = self.fed, self.first, self.rows.scales
         parts = nodes_and_leaves(trees)
         nothing, limits = np.zeros(parts[-1].stop, np.uint64), self._limits(trees, [len(part) for part in parts])
@@ -306,9 +307,7 @@ class ComparedTrees:
         replies = fed.ask(gain_halves, to=fed.parties, model=model.number)
         return [use for name in fed.passive for use in self._opened_gains(name, booster, replies, heights)]
 
-    def _opened_gains(
-        self, name: str, booster: int, replies: dict[str, Any], heights: dict[str, int]
-    ) -> list[Use]:
+    def _opened_gains(self, name: str, booster: int, replies: dict[str, Any], heights: dict[str, int]) -> list[Use]:
         """Of one pair: the party's columns, and with the first party the label holder's."""
         active, unit = self.fed.active, replies[self.fed.active]["unit"]
         owners = [name, active] if name == self.first else [name]

@@ -72,7 +72,7 @@ def expect_models(
         raise OperationRefused(party.name, "expect_models", "all boosters of a run have as many outputs")
     fresh = len(models) == len(set(models)) == len(read) and not set(models) & set(state.models)
     if not fresh or state.now is not None or any(model.due > 0 for model in state.group):
-        raise OperationRefused(party.name, "expect_models", "groups of models grow one after the other, each model once")
+        raise OperationRefused(party.name, "expect_models", "groups grow one after the other, each model once")
     if not fits(party.n_rows, [plan.settings.max_depth for plan in read]):
         raise OperationRefused(party.name, "expect_models", "more models than may grow together")
     scales = [Scales.of(logistic, party.n_rows, plan.settings) for plan in read]
@@ -234,8 +234,8 @@ def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBo
     times="240000 a session",
 )
 def divide_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> dict[str, SealedBox]:
-    """The next level of the trees, or after the last one the new scores. ``boxes``: to the label holder, who goes left at the others' cuts,
-    under masks."""
+    """The next level of the trees, or after the last one the new scores. ``boxes``: to the label holder, who goes left
+    at the others' cuts, under masks."""
     state = party.held(Shares)
     now, scales = state.growing(party)
     more = now.going_on
