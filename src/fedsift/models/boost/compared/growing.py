@@ -168,7 +168,7 @@ class ComparedTrees:
         ends: list[Ending] = []
         for number in range(trees[0].depth):
             level, more = Level.of(trees, number), len(Level.of(trees, number + 1).trees)
-            self._choose(level, trees, cuts)
+            self._choose(level, cuts)
             won = fed.ask(tell_winners, to=fed.active, order=fed.parties)
             answers = fed.ask(take_winners, to=fed.passive, each=boxes_for(won, fed.passive, fed.active))
             nothing = np.zeros_like(rows.bits)
@@ -185,7 +185,7 @@ class ComparedTrees:
     def _limits(self, trees: Sequence[Tree], nodes: Sequence[int]) -> Limits:
         return Limits.of([self.group[tree.model].scales for tree in trees], nodes)
 
-    def _choose(self, level: Level, trees: list[Tree], cuts: dict[str, list[TreeCuts]]) -> None:
+    def _choose(self, level: Level, cuts: dict[str, list[TreeCuts]]) -> None:
         """The best cut of every node, on shares: sums, each party's best, the best of all."""
         fed, first = self.fed, self.first
         hidden = fed.ask(hide_level, to=fed.parties)
