@@ -61,7 +61,10 @@ WORDS: dict[str, dict[str, str]] = {
             "you want columns for boosted trees; it also chooses their number ([0.904 with 20 columns of "
             "Sonar](results.md#pso-evffs), all 60 give 0.918)"
         ),
-        "not": "no coordinator can be found that holds no rows (the open form shows the label holder sums)",
+        "not": (
+            "no coordinator can be found that holds no rows (the open form shows the label holder sums); rounds are "
+            "dear (some 450 for the trees that grow together)"
+        ),
     },
     "information_value": {
         "page": "information-value.md",
@@ -176,8 +179,8 @@ WORDS: dict[str, dict[str, str]] = {
         "page": "discoveries.md",
         "good": "the label depends on columns in bends and products, and you want few false ones",
         "not": (
-            "a column that only goes along with another party's useful one shall count as noise; the label holder may "
-            "not place the others' cells (many trees)"
+            "a column that only goes along with another party's useful one shall count as noise; rounds are dear (some "
+            "400 a tree)"
         ),
     },
     "stable": {

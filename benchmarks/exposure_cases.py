@@ -56,7 +56,8 @@ def model(module: str, name: str, **settings: Any) -> Callable[[], Any]:
 
 
 def three_runs() -> Callable[[Federation], list[Any]]:
-    return lambda fed: [select.TopGain(n_estimators=2, max_depth=2, random_state=seed).fit(fed) for seed in range(3)]
+    few = {"n_estimators": 2, "max_depth": 2, "protection": "coordinator"}
+    return lambda fed: [select.TopGain(random_state=seed, **few).fit(fed) for seed in range(3)]
 
 
 def draws() -> Any:
@@ -130,6 +131,7 @@ CASES: dict[str, Case] = {
     ),
     "boruta": Case(selector("boruta", **SHADOWED)),
     "boruta, as many trees as by default": Case(selector("boruta"), FEW),
+    "boruta, coordinator, as many trees as by default": Case(selector("boruta", protection="coordinator"), FEW),
     "boruta, all": Case(selector("boruta", rounds=2, **STUMPS), rows=300),
     "stable": Case(selector("stable", pairs=3)),
     "stable, of sffs with epsilon 1": Case(selector("stable", selector="sffs", settings={"epsilon": 1.0}, pairs=3)),
@@ -160,9 +162,10 @@ CASES: dict[str, Case] = {
     "feature_election, epsilon 1": Case(selector("feature_election", epsilon=1.0), partition="horizontal"),
     # boosting
     "top_gain": Case(selector("top_gain", **TREES)),
-    "top_gain, as many trees as by default": Case(selector("top_gain")),
+    "top_gain, as many trees as by default": Case(selector("top_gain"), FEW),
+    "top_gain, coordinator, as many trees as by default": Case(selector("top_gain", protection="coordinator"), FEW),
     "top_gain, all": Case(selector("top_gain", folds=2, **STUMPS), rows=300),
-    "top_gain, three runs": Case(three_runs, TALL),
+    "top_gain, coordinator, three runs": Case(three_runs, TALL),
     "pso_evffs": Case(selector("pso_evffs", **SWARM)),
     "pso_evffs, all": Case(selector("pso_evffs", protection="all", **{**SWARM, "max_trees": 1}), rows=300),
     # nothing but names

@@ -133,7 +133,7 @@ SELECTORS = {
     "information value": lambda: fs.InformationValue(n_features=2),
     "gini": lambda: fs.GiniFilter(n_features=2),
     "mutual information": lambda: fs.Muse(n_features=2, criterion="mrmr"),
-    "gain of trees": lambda: fs.TopGain(n_features=2, n_estimators=4),
+    "gain of trees": lambda: fs.TopGain(n_features=2, n_estimators=4, protection="coordinator"),
 }
 
 

@@ -24,7 +24,7 @@ from fedsift.errors import DataError, OperationRefused, ParameterError, ReplyErr
 from fedsift.models.boost.compared import choosing, state, taking_part
 from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.compared.program import Shape, Sums, best_cuts, leaves
-from fedsift.models.boost.compared.scales import HALF_CELL, Scales
+from fedsift.models.boost.compared.scales import HALF_CELL, Limits, Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.growing import Booster, grow
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
@@ -199,7 +199,7 @@ def test_the_best_cut_on_shares_is_the_best_fraction_of_whole_numbers(candidates
     left_g = rng.integers(-size, size, (nodes, candidates))
     left_h = rng.integers(0, total_h[:, None] + 1, (nodes, candidates))
     count = rng.integers(0, rows[:, None] + 1, (nodes, candidates))
-    shape = Shape(nodes, candidates, np.repeat(np.arange(nodes), candidates), np.tile(np.arange(candidates), nodes))
+    shape = Shape.sized(np.full(nodes, candidates))
     values = scales.together(
         np.concatenate([total_g, left_g.ravel()]), np.concatenate([total_h, left_h.ravel()])
     )  # fmt: skip
@@ -209,7 +209,7 @@ def test_the_best_cut_on_shares_is_the_best_fraction_of_whole_numbers(candidates
     def build(source, share):
         counts = share[1].astype(np.uint32)
         totals, cuts = Sums(share[0][:nodes], counts[:nodes]), Sums(share[0][nodes:], counts[nodes:])
-        return best_cuts(source, shape, cuts, totals, scales)
+        return best_cuts(source, shape, cuts, totals, scales, Limits.of([scales], [nodes]))
 
     found = run(build, first, whole - first)
     places = (found[0].label + found[1].label)[:, 0].tolist()
@@ -235,7 +235,8 @@ def test_leaves_on_shares_are_quotients_rounded_towards_zero(seed, logistic, row
     g, h = rng.integers(-(2**top), 2**top, 5) >> rng.integers(0, top, 5), rng.integers(0, heaviest, 5)
     whole = scales.together(g, h)
     first = uniform(whole.shape)
-    found = run(lambda source, share: leaves(source, share, scales), first, whole - first)
+    limits = Limits.of([scales], [5])
+    found = run(lambda source, share: leaves(source, share, scales, limits), first, whole - first)
     codes, gains = found[0][0] ^ found[1][0], (found[0][1] + found[1][1]).view(np.int64).tolist()
     top = 2 ** (scales.leaf_width - 1)
     scores = [code % top - code // top * (top - 1) for code in codes.tolist()]

@@ -20,8 +20,8 @@ def planted(rows=500, seed=0):
 
 
 def test_trees_find_bends_and_categories_and_leave_noise():
-    """Of 500 rows the noise in the sums that the coordinator opens hides a category; at level all there is none."""
-    X, y = planted(rows=800)
+    """At level coordinator the noise in the sums that it opens may hide a category of 500 rows; here there is none."""
+    X, y = planted()
     fitted = fs.Boruta(rounds=6, fdr=0.2).fit(fs.Federation.split(X, y, parties=2))
     assert fitted.selected_ == {"party1": ["a"], "party2": ["e", "colour"]}
     hits = fitted.details_["hits"]

@@ -88,7 +88,9 @@ CASES: dict[str, tuple[Any, ...]] = {
     "class weights, sffs": fitted(lambda: fs.SFFS(n_features=2), CLASSES),
     "weights, logistic": fitted(lambda: fs.VerticalLogisticRegression(max_iter=3), WEIGHT),
     "weights, hyfdca": fitted(lambda: fs.HyFDCA(tol=0.1), WEIGHT),
-    "weights, boosting": fitted(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2), WEIGHT),
+    "weights, boosting": fitted(
+        lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2, protection="coordinator"), WEIGHT
+    ),
     "groups": fitted(lambda: fs.Stable("gini", q=2, pairs=1, blocks=2, fdr=1.0), Design(group="bank.person")),
     "survival": fitted(lambda: fs.SFFS(n_features=2), Design(event="bank.happened")),
     "another label": fitted(lambda: fs.GiniFilter(n_features=2), Design(label="bank.happened")),

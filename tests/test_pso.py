@@ -235,7 +235,7 @@ def test_one_tree_for_all_classes_could_be_grown_as_one_for_each(parties):
     X = rng.normal(size=(90, 6))
     y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=90), [-0.5, 0.5])
     fed = fs.Federation.split(X, y, parties=parties, task="classification")
-    ranked = TopGain(n_features=1, n_estimators=2, max_depth=2, multi_output=True).fit(fed)
+    ranked = TopGain(n_features=1, n_estimators=2, max_depth=2, multi_output=True, protection="coordinator").fit(fed)
     assert [column for columns in ranked.selected_.values() for column in columns] == ["f0"]
     swarm = PsoEvffs(**SMALL, multi_output=True).fit(fed)
     assert swarm.model_.multi_output

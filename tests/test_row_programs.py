@@ -43,10 +43,10 @@ def test_bits_times_numbers_are_numbers_or_zero(kind):
 
 def test_selected_numbers_are_kept_and_the_others_zero():
     rng = np.random.default_rng(1)
-    bits, numbers = rng.integers(0, 2, (1, 50)), uniform((50,))
+    bits, numbers = rng.integers(0, 2, (1, 50)), uniform((1, 50))
     pair = list(zip(bit_shares(bits), shares(numbers)))
     found = run(lambda source, share: selected(source, *share), *pair)
-    np.testing.assert_array_equal(found[0] + found[1], np.where(bits[0], numbers, 0))
+    np.testing.assert_array_equal(found[0] + found[1], np.where(bits, numbers, 0))
 
 
 def steps_of(rng, cells: int, low: int) -> Steps:
@@ -93,13 +93,13 @@ def test_rows_of_bits_are_mixed_as_the_table_says():
     rng = np.random.default_rng(4)
     bits, table = rng.integers(0, 2, (5, 21)), rng.integers(0, 2, (5, 14))
     pair = list(zip(bit_shares(bits), bit_shares(table)))
-    found = run(lambda source, share: mixed(source, *share, 14), *pair)
-    np.testing.assert_array_equal(np.unpackbits(found[0] ^ found[1], axis=1, count=21), table.T @ bits % 2)
+    found = run(lambda source, share: mixed(source, *([part] for part in share), 14), *pair)
+    np.testing.assert_array_equal(np.unpackbits(found[0][0] ^ found[1][0], axis=1, count=21), table.T @ bits % 2)
 
 
 def test_words_that_travel_in_seven_bytes_are_right_modulo_2_to_the_56():
     rng = np.random.default_rng(5)
-    bits, numbers = rng.integers(0, 2, (1, 50)), uniform((50,))
+    bits, numbers = rng.integers(0, 2, (1, 50)), uniform((1, 50))
 
     def program(source, share):
         source.word = 7

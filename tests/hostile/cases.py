@@ -74,8 +74,11 @@ CASES: dict[str, Case] = {
     "muse with noise": Case(lambda: fs.Muse(n_features=2, min_cell=10, n_bins=2, epsilon=1.0)),
     "lasso": Case(lambda: fs.FederatedLasso(max_iter=3)),
     "knockoffs": Case(lambda: METHODS["knockoffs"](fdr=0.5, copies=2, open_tables=True)),
-    "top_gain": Case(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2)),
-    "boruta": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=2, max_depth=2)),
+    "top_gain": Case(lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=1, n_bins=4)),
+    "top_gain, coordinator": Case(
+        lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2, protection="coordinator")
+    ),
+    "boruta": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=2, max_depth=2, protection="coordinator")),
     "secureboost": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
     "secureboost, open": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open")),
     "logistic": Case(lambda: fs.VerticalLogisticRegression(max_iter=3), live=True),
@@ -107,6 +110,8 @@ MORE: dict[str, Case] = {
         partial(fs.SecureBoostClassifier, **TREES, protection="open", sampling_method="gradient_based"), then=predicted
     ),
     "secureboost, epsilon": Case(partial(fs.SecureBoostClassifier, **TREES, epsilon=5.0)),
+    "boruta, all": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=1, max_depth=2)),
+    "top_gain, folds": Case(lambda: fs.TopGain(n_estimators=2, max_depth=2, folds=2)),
     "pso": Case(lambda: fs.PsoEvffs(popsize=3, iterations=1, models=1, folds=2, max_trees=2, max_depth=2)),
     "logistic, predicted": Case(lambda: fs.VerticalLogisticRegression(max_iter=3), live=True, then=predicted),
     "additive, predicted": Case(lambda: fs.VerticalAdditive(max_iter=3), live=True, then=predicted),

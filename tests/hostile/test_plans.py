@@ -24,8 +24,8 @@ from hostile.coordinator import ROWS, Hostile
 TREES = {"n_estimators": 2, "max_depth": 2}
 MADE: dict[str, Any] = {
     "boost_classifier": fs.SecureBoostClassifier(**TREES),
-    "top_gain": METHODS["top_gain"](**TREES, n_features=2),
-    "boruta": METHODS["boruta"](**TREES, rounds=2, fdr=0.5),
+    "top_gain": METHODS["top_gain"](**TREES, n_features=2, protection="coordinator"),
+    "boruta": METHODS["boruta"](**TREES, rounds=2, fdr=0.5, protection="coordinator"),
     "pso_evffs": METHODS["pso_evffs"](popsize=3, iterations=1, models=1, folds=2, max_trees=2, max_depth=2),
 }
 

@@ -164,12 +164,13 @@ DRAWN = ("group", "time", "gap", "label", "labels", "event")
 WEIGHTED = (*DRAWN, "weight", "class_weight")
 
 
-def check_served(design: Design, method: str, serves: Collection[str]) -> None:
-    """Refuse a part of a design that a method would not go by: it must not be left out in silence."""
+def check_served(design: Design, method: str, serves: Collection[str], otherwise: str = "") -> None:
+    """Refuse a part of a design that a method would not go by: it must not be left out in silence. ``otherwise``: with
+    which parameters it would."""
     part = next((part for part in design.parts if part not in serves), None)
     if part is not None:
         can = ", ".join(each for each in serves if each != "gap") or "none"
-        raise ParameterError(f"{method} does not go by the design's {part} (it goes by: {can})")
+        raise ParameterError(f"{method} does not go by the design's {part} (it goes by: {can}){otherwise}")
 
 
 class GoesBy:
@@ -177,6 +178,8 @@ class GoesBy:
 
     #: Whatever its parameters are.
     designs: ClassVar[tuple[str, ...]] = DRAWN
+    #: Which other parameters go by more, for who is refused.
+    otherwise: ClassVar[str] = ""
 
     def _serves(self) -> tuple[str, ...]:
         """With these parameters."""

@@ -284,8 +284,7 @@ def smaller(source: Source, opened: Wide, mask: Wide, bits: int) -> Program[Bits
     top = np.array([min(bits - _DIGIT * place, _DIGIT) for place in range(digits)])
 
     def tables() -> Bits:
-        values = np.arange(8, dtype=np.uint8)[:, None, None]
-        return np.asarray(np.packbits(values < _digits(mask, top)[None], axis=0, bitorder="little")[0])
+        return (np.uint8(1) << _digits(mask, top)) - np.uint8(1)  # a bit for each value below the digit
 
     table = source.given_bits((digits, count), tables)
     public = _digits(opened, top)

@@ -96,27 +96,38 @@ class Fractions:
     def __getitem__(self, places: slice) -> Fractions:
         return Fractions(*(part[:, places] for part in self.parts()))
 
+    def where(self, these: Flags) -> Fractions:
+        """Those of some places (groups x places), as one list."""
+        return Fractions(*(part[these] for part in self.parts()))
 
-def largest(source: Source, found: Fractions) -> Program[Fractions]:
+
+def largest(source: Source, found: Fractions, sizes: Places | None = None) -> Program[Fractions]:
     """The largest fraction of every group (groups x 1), the first of equal ones. Exact where over x under is below
-    2^(32 parts - 2) (``Source.parts``)."""
-    while found.over.shape[1] > 1:
-        groups, width = found.over.shape[:2]
-        pairs = width // 2
-        best = yield from _better(source, found[: 2 * pairs : 2], found[1 : 2 * pairs : 2])
-        parts = [part.reshape(groups, pairs, *part.shape[1:]) for part in best]
-        rest = found[2 * pairs :]
-        found = Fractions(*(np.concatenate([part, more], axis=1) for part, more in zip(parts, rest.parts())))
+    2^(32 parts - 2) (``Source.parts``). ``sizes``: how many of its places each group uses (the first ones; at least
+    one), where not all do: the rest is not compared."""
+    width = found.over.shape[1]
+    used = np.arange(width) < (np.full(len(found.over), width) if sizes is None else sizes)[:, None]
+    while width > 1:
+        even = width - width % 2
+        left, right, rest = found[:even:2], found[1:even:2], found[even:]
+        both = used[:, 1:even:2]
+        best = yield from _better(source, left.where(both), right.where(both))
+        kept = [part.copy() for part in left.parts()]
+        for part, better in zip(kept, best):
+            part[both] = better
+        found = Fractions(*(np.concatenate([part, more], axis=1) for part, more in zip(kept, rest.parts())))
+        used = np.concatenate([used[:, :even:2], used[:, even:]], axis=1)
+        width = found.over.shape[1]
     return found
 
 
 def _better(source: Source, left: Fractions, right: Fractions) -> Program[list[NDArray[np.uint64]]]:
-    """The right one of two where it is larger, else the left one; lists of the four parts."""
-    wide = [part.reshape(-1, WORDS) for part in (left.over, left.under, right.over, right.under)]
+    """Of two lists the right one where it is larger, else the left one; lists of the four parts."""
+    wide = [left.over, left.under, right.over, right.under]
     over, under, other_over, other_under = yield from hidden(source, wide)
     here, there = multiplied(source, over, other_under), multiplied(source, other_over, under)
     lost = yield from negative(source, minus(here, there), bits=32 * source.parts)
-    words = [(a.ravel(), b.ravel()) for a, b in ((left.label, right.label), (left.sums, right.sums))]
+    words = [(left.label, right.label), (left.sums, right.sums)]
     differences = [other_over.minus(over), other_under.minus(under)]
     added, added_words = yield from _where(source, lost, differences, [b - a for a, b in words])
     mine = [add(part, more) for part, more in zip(wide[:2], added)]

@@ -19,6 +19,7 @@ that bit set, so it gets its 64 bits by one AND of private bits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,7 +57,8 @@ def unpacked(bits: Bits, count: int) -> NDArray[np.uint8]:
 
 
 def scaled(source: Source, bits: Bits, count: int, numbers: Opened) -> Program[tuple[Words, Words]]:
-    """Shares of bits (rows x bytes, ``count`` bits each) times opened numbers, and of the bits as numbers; one round.
+    """Shares of bits (rows x bytes, ``count`` bits each) times opened numbers (a list, or one for each row of bits),
+    and of the bits as numbers; one round.
 
     Everything is modulo the size of the numbers' words.
     """
@@ -74,10 +76,10 @@ def scaled(source: Source, bits: Bits, count: int, numbers: Opened) -> Program[t
 
 
 def selected(source: Source, bits: Bits, numbers: Words) -> Program[Words]:
-    """Shares of shared numbers where a shared bit (one row of bytes) is set, else of zero; two rounds."""
+    """Shares of shared numbers (lists x count) where a shared bit (lists x bytes) is set, else of zero; two rounds."""
     seen = yield from opened(source, numbers)
-    product, _ = yield from scaled(source, bits, len(numbers), seen)
-    return np.asarray(product[0])
+    product, _ = yield from scaled(source, bits, numbers.shape[1], seen)
+    return product
 
 
 # --- bits into numbers -----------------------------------------------------------------------------------------------
@@ -113,16 +115,26 @@ def _signed(negative: Ring, numbers: Ring) -> Ring:
     return np.where(negative.astype(bool), -numbers, numbers)
 
 
-def mixed(source: Source, bits: Bits, table: Bits, width: int) -> Program[Bits]:
-    """Shares of products of bit matrices, by exclusive or: for every bit of a row of ``table`` (rows x bytes, ``width``
-    bits) the exclusive or of those rows of ``bits`` whose row of the table has it; one round."""
-    rho, turn = source.bits(*bits.shape), source.bits(*table.shape)
-    joint = source.given_bits((width, bits.shape[1]), lambda: _mixed(rho, turn, width))
-    hidden, hidden_table = bits ^ rho, table ^ turn
+def mixed(source: Source, bits: Sequence[Bits], tables: Sequence[Bits], width: int) -> Program[list[Bits]]:
+    """Shares of products of bit matrices, by exclusive or: for every bit of a row of a table (rows x bytes, ``width``
+    bits) the exclusive or of those rows of ``bits`` whose row of the table has it; one round for all."""
+    rho, turn = source.bits(*_joined(bits).shape), source.bits(*_joined(tables).shape)
+    ends = np.cumsum([len(part) for part in bits])[:-1]
+
+    def apart(rows: Bits, table: Bits) -> Bits:
+        pairs = zip(np.split(rows, ends), np.split(table, ends))
+        return np.stack([_mixed(part, codes, width) for part, codes in pairs])
+
+    joint = source.given_bits((len(bits), width, rho.shape[1]), lambda: apart(rho, turn))
+    hidden, hidden_table = _joined(bits) ^ rho, _joined(tables) ^ turn
     theirs = yield [hidden, hidden_table]
     first, second = hidden ^ theirs[0], hidden_table ^ theirs[1]
     own = turn ^ second if source.number == 0 else turn
-    return joint ^ _mixed(first, own, width) ^ _mixed(rho, second, width)
+    return list(joint ^ apart(first, own) ^ apart(rho, second))
+
+
+def _joined(parts: Sequence[Bits]) -> Bits:
+    return np.concatenate(list(parts))
 
 
 def _mixed(bits: Bits, table: Bits, width: int) -> Bits:
@@ -190,9 +202,10 @@ def looked_up(source: Source, numbers: Words, steps: Steps) -> Program[Ring]:
     r = source.words((count,)) & inside
 
     def spot() -> Bits:
-        out = np.zeros((count, cells), dtype=np.uint8)
-        out[np.arange(count), (r >> low).astype(np.int64)] = 1
-        return np.packbits(out, axis=1)
+        byte, bit = np.divmod((r >> low).astype(np.int64), 8)
+        out = np.zeros((count, cells // 8), dtype=np.uint8)
+        out[np.arange(count), byte] = 128 >> bit
+        return out
 
     spots = source.given_bits((count, cells // 8), spot)
     kind = np.uint16 if inside < 2**16 else np.uint32

@@ -16,6 +16,7 @@ WORDS = 3
 BITS = 64 * WORDS
 _LIMBS, _LOW = 2 * WORDS, np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+_BLOCK = 1 << 12  # numbers that are multiplied at a time: what stays near the processor
 
 
 def widen(values: NDArray[np.integer]) -> Wide:
@@ -41,10 +42,21 @@ def to_ints(numbers: Wide) -> list[int]:
 
 
 def add(first: Wide, *others: Wide) -> Wide:
-    total = _limbs(first)
     for other in others:
-        total = total + _limbs(other)
-    return _words(total)
+        first = _added(first, other)
+    return first
+
+
+def _added(first: Wide, second: Wide) -> Wide:
+    """Word by word: a word that is smaller than what was added to it has wrapped."""
+    out = np.empty(np.broadcast_shapes(first.shape, second.shape), dtype=np.uint64)
+    carry = np.zeros(out.shape[:-1], dtype=np.uint64)
+    for k in range(WORDS):
+        part = first[..., k] + second[..., k]
+        wrapped = part < second[..., k]
+        np.add(part, carry, out=out[..., k])
+        carry = (wrapped | (out[..., k] < carry)).astype(np.uint64)
+    return out
 
 
 def total(numbers: Wide) -> Wide:
@@ -53,20 +65,48 @@ def total(numbers: Wide) -> Wide:
 
 
 def minus(first: Wide, second: Wide) -> Wide:
-    total = _limbs(first) + _limbs(~second)
-    total[..., 0] += np.uint64(1)
-    return _words(total)
+    out = np.empty(np.broadcast_shapes(first.shape, second.shape), dtype=np.uint64)
+    borrow = np.zeros(out.shape[:-1], dtype=np.uint64)
+    for k in range(WORDS):
+        part = first[..., k] - second[..., k]
+        below = (first[..., k] < second[..., k]) | (part < borrow)
+        np.subtract(part, borrow, out=out[..., k])
+        borrow = below.astype(np.uint64)
+    return out
 
 
 def times(first: Wide, second: Wide) -> Wide:
     """Elementwise products."""
-    a, b = _limbs(first), _limbs(second)
-    total = np.zeros(np.broadcast_shapes(a.shape, b.shape), dtype=np.uint64)
-    for i in range(_LIMBS):
-        parts = a[..., i : i + 1] * b[..., : _LIMBS - i]
-        total[..., i:] += parts & _LOW
-        total[..., i + 1 :] += parts[..., :-1] >> _HALF
-    return _words(total)
+    if first.shape != second.shape or first.ndim != 2 or len(first) <= _BLOCK:
+        return _times(first, second)
+    starts = range(0, len(first), _BLOCK)
+    return np.concatenate([_times(first[at : at + _BLOCK], second[at : at + _BLOCK]) for at in starts])
+
+
+def _times(first: Wide, second: Wide) -> Wide:
+    """In halves of words: sums of six lower or upper halves stay far below 2^64."""
+    a, b = _halves(first), _halves(second)
+    out = np.empty(np.broadcast_shapes(first.shape, second.shape), dtype=np.uint64)
+    carry = np.zeros(out.shape[:-1], dtype=np.uint64)
+    for place in range(_LIMBS):
+        low, high = carry, np.zeros_like(carry)
+        for i in range(place + 1):
+            part = a[i] * b[place - i]
+            low += part & _LOW
+            part >>= _HALF
+            high += part
+        high += low >> _HALF
+        if place % 2:
+            out[..., place // 2] |= low << _HALF
+        else:
+            np.bitwise_and(low, _LOW, out=out[..., place // 2])
+        carry = high
+    return out
+
+
+def _halves(numbers: Wide) -> list[Wide]:
+    """Lower and upper half of every word, each as an array of its own."""
+    return [part for k in range(WORDS) for part in (numbers[..., k] & _LOW, numbers[..., k] >> _HALF)]
 
 
 def shifted(numbers: Wide, bits: int) -> Wide:

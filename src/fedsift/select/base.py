@@ -150,7 +150,7 @@ class Selector(GoesBy, BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"{type(self).__name__} is for {' or '.join(self.partitions)} parties; these are {fed.partition}"
             )
-        check_served(fed.design, type(self).__name__, self._serves())
+        check_served(fed.design, type(self).__name__, self._serves(), self.otherwise)
         mark, start = len(fed.ledger), time.perf_counter()
         names, outcome = self._each_label(fed) if fed.design.labels else self._run(fed, could_check(self._check, fed))
         for used in self.working:

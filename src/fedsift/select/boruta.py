@@ -33,7 +33,7 @@ from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.scoring import OPERATIONS, Protection, uses
-from fedsift.models.boost.settings import check_boosting, serves, tree_settings
+from fedsift.models.boost.settings import WEIGHED_OPENLY, check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.shadows import ALIKE, SHADOWS, shadow_orders
 
@@ -92,7 +92,8 @@ class Boruta(Selector):
     shadows : ``alike`` or ``shuffled`` (above). rounds : shadows of each column; with 10 a
         column needs a hit in nearly all of them.
     n_estimators, max_depth, learning_rate, n_bins, reg_lambda, min_child_weight : as in SecureBoostClassifier.
-    protection, min_cell, min_leaf, scheme : likewise.
+    protection, min_cell, min_leaf, scheme : likewise, but the default is ``"all"``: over many boosters the label holder
+        would place cells from left and right of node rows, which nobody is told there.
     random_state : of the shadows, which each party draws from its own secret.
 
     Examples
@@ -106,9 +107,10 @@ class Boruta(Selector):
 
     name = "boruta"
     paper = "Kursa and Rudnicki 2010 (Boruta), on protected boosting"
-    leaks = "coordinator: sums of unnamed candidate cuts, one gain a column; label holder: left or right of node rows"
+    leaks = "coordinator: one gain a column and shadow; label holder: who cuts a node; nobody: rows, sums"
     operations = together(OPERATIONS, (add_shadows, remove_shadows))
     cell_parameters = ("min_cell", "min_leaf")
+    otherwise = WEIGHED_OPENLY
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class Boruta(Selector):
         n_bins: int = 16,
         reg_lambda: float = 1.0,
         min_child_weight: float = 1.0,
-        protection: str = "coordinator",
+        protection: str = "all",
         min_cell: int = 10,
         min_leaf: int = 5,
         scheme: str = "auto",

@@ -8,7 +8,9 @@ label holder knows.
 Where ``n_features`` is more than the columns that the booster cuts, a booster over the columns that are left ranks them
 next, and so on; fewer are kept only where no column that is left has any gain, and ``details_`` says so.
 
-What is given away is SecureBoost's (docs/secureboost.md), and to the coordinator the gain of each column.
+What is given away is SecureBoost's (docs/secureboost.md), and to the coordinator the gain of each column. With some
+thirty boosters over the same rows the label holder would place most cells of the others' columns from left and right of
+node rows, so that the default is the level at which nobody is told these.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from fedsift.models.boost.growing import Booster
 from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, held_out, uses
-from fedsift.models.boost.settings import check_boosting, serves, tree_settings
+from fedsift.models.boost.settings import WEIGHED_OPENLY, check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 
 
@@ -37,7 +39,8 @@ class TopGain(Selector):
     folds, metric : of the cross-validation; ``auto`` is AUC or R2.
     n_estimators, max_depth, learning_rate, multi_output, n_bins, gamma, reg_lambda, min_child_weight : as in
         SecureBoostClassifier.
-    protection, first_tree_local, min_cell, min_leaf, scheme : likewise.
+    protection, first_tree_local, min_cell, min_leaf, scheme : likewise, but the default is ``"all"``. What that cannot
+        do (rows that count differently, ``multi_output``) is refused; ``"coordinator"`` can, and shows what it shows.
 
     Examples
     --------
@@ -52,9 +55,10 @@ class TopGain(Selector):
 
     name = "top_gain"
     paper = "baseline beside PSO-EVFFS: gain ranking of SecureBoost"
-    leaks = "coordinator: sums of unnamed candidate cuts, one gain a column; label holder: left or right of node rows"
+    leaks = "coordinator: one gain a column; label holder: who cuts a node, scores of held-out rows; nobody: rows, sums"
     operations = OPERATIONS
     cell_parameters = ("min_cell", "min_leaf")
+    otherwise = WEIGHED_OPENLY
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class TopGain(Selector):
         gamma: float = 0.0,
         reg_lambda: float = 1.0,
         min_child_weight: float = 1.0,
-        protection: str = "coordinator",
+        protection: str = "all",
         first_tree_local: bool = True,
         min_cell: int = 10,
         min_leaf: int = 5,

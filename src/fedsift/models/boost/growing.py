@@ -147,31 +147,45 @@ def _noise(fed: Federation, booster: Booster, outputs: int, privacy: Privacy) ->
 
 
 def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: bool, scored: bool) -> Uses:
-    """Level ``all``: one model after the other, everything about rows on shares."""
+    """Level ``all``: group after group of models, everything about rows on shares."""
     outputs = _begin(fed, boosters, "auto", 0, "compared")["outputs"]
     fed.ledger.note(
         "protection='all': nobody reads a sum, a node, a leaf or a gradient; the label holder learns who cuts a "
-        "node, the owner of a cut which one it is; the coordinator deals the randomness and reads the summed gain of "
-        "each column"
+        "node, the owner of a cut which one it is; the coordinator deals the randomness and reads "
+        + ("no sum" if scored else "the summed gain of each column")
     )
     if scored:
         fed.ledger.note("the label holder reads the scores of held-out rows, summed over all trees of a model")
     trees = ComparedTrees.begin(fed, sorted({booster.bins for booster in boosters}))
+    logistic, plans = fed.task == "classification", [booster.plan() for booster in boosters]
+    groups = trees.groups(plans, [booster.columns for booster in boosters], logistic, outputs)
     found: Uses = []
-    every = [number for number in range(len(boosters)) for _ in range(outputs)]
-    for number in fed.track(every, "model") if len(every) > 1 else every:
-        booster = boosters[number]
-        trees.expect(booster.plan(), fed.task == "classification", outputs)
-        sampled = booster.subsample < 1 or booster.rows["kind"] != "all"
-        for round in range(booster.n_estimators):
-            columns, _ = _columns(fed, boosters, [number], round)
-            local = first_tree_local and round == 0 and len(columns[fed.active][0])
-            chosen = {name: each[0][:0] if local and name != fed.active else each[0] for name, each in columns.items()}
-            trees.grow(Tree(0, booster.bins, booster.settings.max_depth, 1), chosen, sampled)
-        if scored:
+    rounds = [(group, max(boosters[model.number // outputs].n_estimators for model in group)) for group in groups]
+    for group, round, last in fed.track([(g, r, r == n - 1) for g, n in rounds for r in range(n)], "tree"):
+        if round == 0:
+            trees.expect(group, plans, logistic, outputs)
+        _shared_round(fed, trees, boosters, round, outputs, first_tree_local)
+        if last and scored:
             trees.show_scores()
-        found += trees.uses(number)
+        elif last:
+            found += [use for model in group for use in trees.uses(model, outputs)]
     return found
+
+
+def _shared_round(
+    fed: Federation, trees: ComparedTrees, boosters: list[Booster], round: int, outputs: int, first_tree_local: bool
+) -> None:
+    """One more tree of every model of the group that goes on."""
+    places = [(place, model.number // outputs) for place, model in enumerate(trees.group)]
+    live = [(place, booster) for place, booster in places if round < boosters[booster].n_estimators]
+    columns, _ = _columns(fed, boosters, [booster for _, booster in live], round)
+    if first_tree_local and round == 0:
+        own = columns[fed.active]
+        for name in fed.passive:
+            columns[name] = [each[: 0 if len(mine) else None] for each, mine in zip(columns[name], own)]
+    chosen = [boosters[booster] for _, booster in live]
+    told = [Tree(place, each.bins, each.settings.max_depth, 1) for (place, _), each in zip(live, chosen)]
+    trees.grow(told, columns, any(each.subsample < 1 or each.rows["kind"] != "all" for each in chosen))
 
 
 def _begin(

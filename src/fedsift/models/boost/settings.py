@@ -17,6 +17,8 @@ from fedsift.models.boost.tree import TreeSettings
 #: How boosting is protected: on shares with a neutral coordinator, which opens sums or nobody does, or the encrypted
 #: form that shows sums and nodes.
 PROTECTIONS = ("coordinator", "all", "open")
+#: For who gives weights to a method whose default has none of them.
+WEIGHED_OPENLY = "; with protection='coordinator', which opens sums to the coordinator, it goes by weights too"
 #: The least and the largest value of a parameter, and whether it is whole.
 _RANGES: dict[str, tuple[float, float | None, bool]] = {
     "n_estimators": (1, None, True), "max_trees": (1, None, True), "n_bins": (2, 255, True),

@@ -26,7 +26,7 @@ from fedsift.models.boost.compared.state import (
     all_totals,
     by_owner,
     compared_sums,
-    keep_histogram,
+    keep_histograms,
     keep_totals,
     node_gains,
     own_products,
@@ -37,11 +37,12 @@ from fedsift.models.boost.hidden.label_holder import HiddenGradients, read_corre
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Corrections, check_corrections, draw_counts, draw_splits, level_products
 from fedsift.models.boost.stored import SplitRecords
-from fedsift.models.boost.tree import TreeSettings, least_gain
+from fedsift.models.boost.tree import least_gain
 from fedsift.mpc.dealer import Dealt
 from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring, from_lowest_bytes, lowest_bytes, uniform
+from fedsift.mpc.wide import from_ints
 
 _HIDDEN = "boost: gradients"
 
@@ -110,9 +111,11 @@ def compare_level(
     keep_totals(now, values, counts)
     answers = {}
     for name, talk in talks.of.items():
-        shape, sums, totals = compared_sums(now, state.owners(party.name, name))
+        owners, level = state.owners(party.name, name), now.now()
+        shape, sums, totals = compared_sums(now, owners)
+        limits = state.limits(now, [level.nodes] * len(level.trees)).repeated(len(owners))
         talk.source.corrections = list(dealt.get(name, []))
-        message = talk.begin(best_cuts(talk.source, shape, sums, totals, scales))
+        message = talk.begin(best_cuts(talk.source, shape, sums, totals, scales, limits))
         answers[name] = talks.sealed(pairs, name, message)
     return answers
 
@@ -129,12 +132,14 @@ def _own_sums(
     shapes = [(*values.shape, scales.word), (*counts.shape, scales.count)]
     if not isinstance(hidden, list) or [(part.shape, part.dtype) for part in hidden] != [(s, np.uint8) for s in shapes]:
         raise ReplyError(sender, "hide_level", "it hid another number of rows or nodes than the level has")
-    cuts, level = [now.cuts[party.name]], now.now()
+    cuts, level = now.cuts[party.name], now.now()
     masks = party.held(HiddenCuts).masks
     theirs = from_lowest_bytes(hidden[0], np.uint64), from_lowest_bytes(hidden[1], np.uint32)
-    (found,) = level_products(level, masks, cuts, *theirs)
-    (split,) = draw_splits(party.held(Dealt), state.step, level, cuts)
-    keep_histogram(now, party.name, found + split + own_products(party, now, values, counts))
+    parts = (
+        level_products(level, masks, cuts, *theirs), draw_splits(party.held(Dealt), state.step, level, cuts),
+        own_products(party, now, values, counts),
+    )  # fmt: skip
+    keep_histograms(now, party.name, [found + split + own for found, split, own in zip(*parts)])
 
 
 def _other_sums(
@@ -143,12 +148,12 @@ def _other_sums(
     """Of other parties' candidates, which it has under a mask."""
     peers = party.held(HiddenGradients).peers if HiddenGradients in party.state else {}
     level = now.now()
-    check_corrections(corrections, level, {name: [now.cuts[name]] for name in peers}, party)
+    check_corrections(corrections, level, {name: now.cuts[name][: len(level.trees)] for name in peers}, party)
     for name, peer in peers.items():
-        cuts = [now.cuts[name]]
-        (found,) = level_products(level, peer.hidden, cuts, values, counts)
-        (sent,) = read_corrections(level, cuts, corrections[name])
-        keep_histogram(now, name, found + sent)
+        cuts = now.cuts[name]
+        found = level_products(level, peer.hidden, cuts, values, counts)
+        sent = read_corrections(level, cuts, corrections[name])
+        keep_histograms(now, name, [a + b for a, b in zip(found, sent)])
 
 
 def _bests(party: Party, state: Shares, now: Growing) -> dict[str, Fractions]:
@@ -182,6 +187,15 @@ def pass_best(party: Party) -> SealedBox:
     return party.held(Pairs).seal(shares, to=state.first, about="boost: best", number=state.step)
 
 
+def _won(party: Party, step: str) -> Winners:
+    """Of the last program with the party that speaks for the others, or (at that one) with the label holder."""
+    state = party.held(Shares)
+    found = party.held(Talks).of[state.first if state.number == 0 else state.holder].result
+    if not isinstance(found, Winners):
+        raise OperationRefused(party.name, step, "the parties' best cuts have not been compared to the end")
+    return found
+
+
 @operation(
     "boost.begin_finals",
     when="protection=all",
@@ -207,22 +221,26 @@ def begin_finals(
     bests = _bests(party, state, now)
     for name, box in boxes.items():
         bests[name] = _passed(party, state, name, box, bests[party.name])
-    talk, least = talks.of[peer], 0
-    if state.number == 0:
-        boosting = party.held(Boosting)
-        model, _ = state.learner(boosting)
-        size = spread(model, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
-        least = _least(model.settings, scales, size)
+    talk, level = talks.of[peer], now.now()
+    nodes = [level.nodes] * len(level.trees)
+    least = from_ints(_least(party, state, now.models[: len(nodes)], scales) if state.number == 0 else [0] * len(nodes))
     talk.source.corrections = list(dealt)
     program = winners(
-        talk.source, now.totals[-1], [bests[name] for name in order], order.index(state.holder), scales, least
+        talk.source, now.totals[-1], [bests[name] for name in order], order.index(state.holder), scales,
+        state.limits(now, nodes), np.repeat(least, nodes, axis=0),
     )  # fmt: skip
     return talks.sealed(party.held(Pairs), peer, talk.begin(program))
 
 
-def _least(settings: TreeSettings, scales: Scales, size: float) -> int:
-    """The least gain, in units of gradients^2 / hessians; targets were divided by ``size``."""
-    return max(1, int(np.ceil(np.ldexp(least_gain(settings) / size**2, 2 * scales.gradient - scales.hessian))))
+def _least(party: Party, state: Shares, places: list[int], scales: Scales) -> list[int]:
+    """Of models the least gain, in units of gradients^2 / hessians."""
+    boosting, found = party.held(Boosting), []
+    for place in places:
+        model, _ = state.learner(boosting, place)
+        size = spread(model, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
+        least = np.ldexp(least_gain(model.settings) / size**2, 2 * scales.gradient - scales.hessian)
+        found.append(max(1, int(np.ceil(least))))
+    return found
 
 
 def _passed(party: Party, state: Shares, name: str, box: SealedBox, like: Fractions) -> Fractions:
@@ -250,11 +268,11 @@ def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox
     """To every party: the nodes that it cuts, and the other share of the place of its cut there; noise elsewhere."""
     state, talks = party.held(Shares), party.held(Talks)
     now, _ = state.growing(party)
-    won = talks.of[state.first].result
-    known = set(talks.of) <= set(now.bests)
-    if not isinstance(won, Winners) or not known or sorted(order) != sorted([party.name, *party.held(Pairs).peers]):
+    won, known = _won(party, "tell_winners"), set(talks.of) <= set(now.bests)
+    if not known or sorted(order) != sorted([party.name, *party.held(Pairs).peers]):
         raise OperationRefused(party.name, "tell_winners", "the parties' best cuts have not been compared to the end")
     now.won = won
+    now.left.append(won.left)
     boxes = {}
     for name in talks.of:
         mine = won.owners == order.index(name) + 1
@@ -268,20 +286,21 @@ def tell_winners(party: Party, *, order: list[PartyName]) -> dict[str, SealedBox
 
 def _take(party: Party, now: Growing, mine: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Write own cuts down: of each node a bit a row, who goes left; nobody where the cut is another's."""
-    own, records = party.held(HiddenCuts).cuts[now.tree.bins], party.held(SplitRecords)
-    candidates = now.cuts[party.name].candidates
+    records, state, nodes = party.held(SplitRecords), party.held(Shares), now.now().nodes
     bits = np.zeros((len(mine), (party.n_rows + 7) // 8), np.uint8)
     for node, (won, place) in enumerate(zip(mine.tolist(), places.tolist())):
-        number, column = -1, -1
+        tree, number, column = node // nodes, -1, -1
         if won:
+            own = party.held(HiddenCuts).cuts[now.trees[tree].bins]
+            candidates = now.cuts[party.name][tree].candidates
             if not 0 <= place < len(candidates):
                 raise OperationRefused(party.name, "take_winners", "a cut that is none of its candidates")
             cut = own.cut(candidates[place : place + 1])
             bits[node] = np.packbits(cut.left[own.codes[:, cut.column]])
             column = cut.column
             number = records.add(own.bins[column], cut.left, cut.missing_left)
-        now.own.append(number)
-        party.held(Shares).models[-1].columns.append(column)
+        now.own[tree].append(number)
+        state.grown(now.models[tree]).columns.append(column)
     return bits
 
 
@@ -303,10 +322,12 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
     state, pairs = party.held(Shares), party.held(Pairs)
     now, _ = state.growing(party)
     told = pairs.open(box, sender=state.holder, about="boost: winners", number=state.step)
-    nodes = now.now().nodes
+    nodes = now.now().nodes * len(now.now().trees)
     if told["won"].shape != (nodes,) or told["places"].shape != (nodes,):
         raise ReplyError(state.holder, "tell_winners", "it told about another number of nodes than the level has")
     places = (now.bests[party.name].label[:, 0] + told["places"]).astype(np.int64)
+    if state.speaks(party):
+        now.left.append(_won(party, "take_winners").left)
     bits = _take(party, now, told["won"].astype(bool), places)
     others = [name for name in pairs.peers if name != state.holder]
     mask, now.going = state.masked_cuts(party, others, party.n_rows, nodes)
@@ -329,17 +350,16 @@ def take_winners(party: Party, *, box: SealedBox) -> SealedBox:
     times="20000 a session",
 )
 def begin_leaves(party: Party, *, dealt: list[np.ndarray]) -> SealedBox:
-    """Leaves of the tree, between the label holder and the speaking party."""
+    """Leaves of the trees, between the label holder and the speaking party."""
     state, talks = party.held(Shares), party.held(Talks)
     now, scales = state.growing(party)
+    if len(now.left) != now.trees[0].depth:
+        raise OperationRefused(party.name, "begin_leaves", "the trees' cuts have not been compared to the end")
     peer = state.first if state.number == 0 else state.holder
-    won = now.won if state.number == 0 else talks.of[peer].result
-    if not isinstance(won, Winners) or not now.last:
-        raise OperationRefused(party.name, "begin_leaves", "the tree's cuts have not been compared to the end")
-    talk = talks.of[peer]
+    talk, limits = talks.of[peer], state.limits(now, [len(part) for part in now.leaf_parts])
     talk.source.corrections = list(dealt)
     return talks.sealed(
-        party.held(Pairs), peer, talk.begin(leaves(talk.source, all_totals(now, won.left), scales))
+        party.held(Pairs), peer, talk.begin(leaves(talk.source, all_totals(now), scales, limits))
     )  # fmt: skip
 
 
@@ -356,7 +376,7 @@ def begin_leaves(party: Party, *, dealt: list[np.ndarray]) -> SealedBox:
     times="40000 a session",
 )
 def keep_leaves(party: Party, *, boxes: Annotated[dict[str, SealedBox], AtMost(1)]) -> dict[str, SealedBox]:
-    """Write the tree's leaves and gains down; the speaking party passes its shares on to the others."""
+    """Write the trees' leaves and gains down; the speaking party passes its shares on to the others."""
     state, pairs = party.held(Shares), party.held(Pairs)
     now, _ = state.growing(party)
     peer = state.first if state.number == 0 else state.holder
@@ -369,13 +389,14 @@ def keep_leaves(party: Party, *, boxes: Annotated[dict[str, SealedBox], AtMost(1
         if set(boxes) != {state.first}:
             raise OperationRefused(party.name, "keep_leaves", "shares of the leaves come from one party")
         shares = pairs.open(boxes[state.first], sender=state.first, about="boost: leaves", number=state.step)
-    nodes = 2 ** (now.tree.depth + 1) - 1
-    if len(shares) != 2 or any(part.shape != (nodes,) for part in shares):
-        raise ReplyError(state.first, "keep_leaves", "leaves of another tree")
-    model = state.models[-1]
-    model.cuts.append(list(now.own))
-    model.leaves.append(shares[0][nodes // 2 :].tolist())
-    model.gains.append(node_gains(shares[1], now.tree.depth))
+    if len(shares) != 2 or any(part.shape != (now.leaf_parts[-1].stop,) for part in shares) or now.leaves:
+        raise ReplyError(state.first, "keep_leaves", "leaves of other trees")
+    for tree, part, own in zip(now.trees, now.leaf_parts, now.own):
+        model, codes = state.grown(tree.model), shares[0][part][2**tree.depth - 1 :]
+        now.leaves.append(codes.astype(np.uint64))
+        model.cuts.append(own)
+        model.leaves.append(codes.tolist())
+        model.gains.append(node_gains(shares[1][part], tree.depth))
     if party.name != state.first:
         return {}
     others = [name for name in pairs.peers if name != state.holder]

@@ -16,7 +16,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.compared.program import column_gains
-from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS
+from fedsift.models.boost.compared.scales import MORE_BITS, RATE_BITS, Scales
 from fedsift.models.boost.compared.state import Growing, Grown, Shares, Talks
 from fedsift.models.boost.compared.taking_part import spread, start_score
 from fedsift.models.boost.growing_tree import Boosting
@@ -38,10 +38,14 @@ from fedsift.mpc.row_programs import selected
 def finish_tree(party: Party) -> None:
     """Take the new scores over."""
     state = party.held(Shares)
+    now, _ = state.growing(party)
     found = state.rows.result
-    if not isinstance(found, np.ndarray) or found.shape != state.scores.shape:
-        raise OperationRefused(party.name, "finish_tree", "the tree has not been grown to the end")
-    state.scores, state.now, state.rows.result, state.due = found, None, None, state.due - 1
+    if not isinstance(found, np.ndarray) or len(now.ends) != len(now.trees):
+        raise OperationRefused(party.name, "finish_tree", "the trees have not been grown to the end")
+    state.scores[now.models] += found
+    for place in now.models:
+        state.group[place].due -= 1
+    state.now, state.rows.result = None, None
 
 
 @operation(
@@ -96,9 +100,9 @@ def begin_gains(
     state, talks, pairs = party.held(Shares), party.held(Talks), party.held(Pairs)
     compared = {each for name in talks.of for each in state.owners(party.name, name)}
     fits = heights.get(party.name) == len(party.columns) and compared <= set(heights)
-    if not 0 <= model < len(state.models) or not fits:
+    grown = state.models.get(model)
+    if grown is None or not fits:
         raise OperationRefused(party.name, "begin_gains", "a model or columns that are not there")
-    grown = state.models[model]
     gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
     table, boxes = _cut_table(party, grown), {}
     for name, talk in talks.of.items():
@@ -124,24 +128,26 @@ def begin_gains(
 def gain_halves(party: Party, *, model: int) -> dict[str, Any]:
     """For the coordinator."""
     state, pairs = party.held(Shares), party.held(Pairs)
-    if not 0 <= model < len(state.models):
+    known = {each.number: each.scales for each in state.group}
+    if model not in known:
         raise OperationRefused(party.name, "gain_halves", "a model that is not there")
     halves: dict[str, Ring] = {}
     for name, talk in party.held(Talks).of.items():
         if not isinstance(talk.result, np.ndarray):
             raise OperationRefused(party.name, "gain_halves", "gains have not been summed to the end")
-        mask = pairs.cancelling(name, "boost: gains", model, talk.result.shape)
+        mask = pairs.cancelling(name, "boost: gains", state.summed, talk.result.shape)
         halves[name] = talk.result + mask
+    state.summed += 1
     columns = np.array(state.models[model].columns, dtype=np.int64)
     splits = np.bincount(columns[columns >= 0], minlength=len(party.columns)).astype(np.int64)
-    return {"halves": halves, "splits": splits, "unit": _gain_unit(party, state, model)}
+    return {"halves": halves, "splits": splits, "unit": _gain_unit(party, state, model, known[model])}
 
 
-def _gain_unit(party: Party, state: Shares, model: int) -> float:
+def _gain_unit(party: Party, state: Shares, model: int, scales: Scales) -> float:
     """What a unit of a gain is worth: the label holder's knowledge (0 elsewhere)."""
-    if state.number == 1 or state.scales is None:
+    if state.number == 1:
         return 0.0
-    boosting, scales = party.held(Boosting), state.scales
+    boosting = party.held(Boosting)
     found = boosting.models[model // state.outputs]
     size = spread(found, boosting.labels.values)[1] if boosting.labels.task == "regression" else 1.0
     rate = scales.rate / 2**RATE_BITS
@@ -163,11 +169,13 @@ def _gain_unit(party: Party, state: Shares, model: int) -> float:
     after="boost.finish_tree",
 )
 def begin_scores(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBox]:
-    """Scores of the rows that were held out, zeros for others, on shares. Which these are the label holder knows."""
+    """Of all models of the group, scores of the rows that were held out, zeros for others, on shares. Which these are
+    the label holder knows."""
     state = party.held(Shares)
-    held = np.zeros((1, (party.n_rows + 7) // 8), np.uint8)
+    held = np.zeros((len(state.group), (party.n_rows + 7) // 8), np.uint8)
     if state.number == 0:
-        held = np.packbits(~state.learner(party.held(Boosting))[0].train)[None]
+        models = [state.learner(party.held(Boosting), place)[0] for place in range(len(state.group))]
+        held = np.packbits(~np.stack([model.train for model in models]), axis=1)
     return state.begin_rows(party, selected(state.rows.source, held, state.scores), dealt)
 
 
@@ -183,12 +191,16 @@ def begin_scores(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBo
     times="20000 a session",
 )
 def show_scores(party: Party, *, number: int) -> SealedBox:
-    """The sum over all trees of a model, once: of a prediction, or of rows that were held out."""
+    """The sum over all trees of each model of a group, once: of a prediction, or of rows that were held out."""
     state = party.held(Shares)
     shown = state.scores if state.walks else state.rows.result
-    if party.name != state.first or state.due != 0 or not isinstance(shown, np.ndarray):
+    due = [state.due] if state.walks else [model.due for model in state.group]
+    grown = state.now is None and isinstance(shown, np.ndarray) and shown.shape == state.scores.shape
+    if party.name != state.first or not grown or not due or set(due) != {0}:
         raise OperationRefused(party.name, "show_scores", "one party shows scores, once, when all trees are grown")
     state.due = -1
+    for model in state.group:
+        model.due = -1
     return party.held(Pairs).seal(shown, to=state.holder, about="boost: scores", number=number)
 
 
@@ -204,14 +216,15 @@ def show_scores(party: Party, *, number: int) -> SealedBox:
     times="20000 a session",
 )
 def hear_scores(party: Party, *, number: int, box: SealedBox) -> None:
-    """At the end of a model, for held-out scores."""
+    """At the end of the models of a group, for held-out scores."""
     boosting, state = party.held(Boosting), party.held(Shares)
-    model, output = boosting.models[number // state.outputs], number % state.outputs
-    values = opened_scores(party, number, box, state.rows.result)
-    if boosting.labels.task == "regression":
-        middle, size = spread(model, boosting.labels.values)
-        values = middle + size * values
-    model.margins[:, output] = values if state.outputs == 1 else log_chance(values)
+    found = opened_scores(party, number, box, state.rows.result)
+    for place, values in enumerate(found):
+        model, output = state.learner(boosting, place)
+        if boosting.labels.task == "regression":
+            middle, size = spread(model, boosting.labels.values)
+            values = middle + size * values
+        model.margins[:, output] = values if state.outputs == 1 else log_chance(values)
 
 
 def log_chance(scores: np.ndarray) -> np.ndarray:
@@ -244,7 +257,7 @@ def opened_scores(party: Party, number: int, box: SealedBox, own: object) -> np.
 def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     """This party's part of the model: its cuts, and its share of every leaf."""
     state = party.held(Shares)
-    grown, scales = state.models, state.scales
+    grown, scales = [state.models[number] for number in sorted(state.models)], state.scales
     if scales is None or state.now is not None or len(grown) != state.outputs:
         raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
     shared = SharedTrees(

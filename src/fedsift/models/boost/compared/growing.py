@@ -4,14 +4,14 @@ As in ``hidden/growing.py`` the sums of a level are products on shares, with ran
 everything about rows is shared as well (``program.py``, ``state.py``): scores, gradients, who is in a node. The parties
 compare candidates on shares (``program.py``), the owner of a cut learns which one it is, the label holder who cuts a
 node; then rows are divided on shares, and at the bottom the leaves are divided and added to the scores. All of it is
-sealed between the parties: the coordinator sees sizes, which follow from numbers of rows, candidates and levels. Models
-grow one after the other.
+sealed between the parties: the coordinator sees sizes, which follow from numbers of rows, candidates and levels. One
+message carries a step of the trees of all models of a group (``together.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,20 +41,22 @@ from fedsift.models.boost.compared.ending import (
 )
 from fedsift.models.boost.compared.predicting import RowDealer
 from fedsift.models.boost.compared.program import (
-    Rows,
+    Ending,
     Shape,
     Sums,
     best_cuts,
     column_gains,
     divided,
+    ended,
     leaves,
     scored,
     started,
     winners,
 )
-from fedsift.models.boost.compared.scales import Scales
-from fedsift.models.boost.compared.state import compare, purpose
-from fedsift.models.boost.compared.taking_part import begin_tree, divide_rows, expect_model, expect_tree
+from fedsift.models.boost.compared.scales import Limits, Scales
+from fedsift.models.boost.compared.state import compare, nodes_and_leaves, purpose
+from fedsift.models.boost.compared.taking_part import begin_tree, divide_rows, expect_models, expect_round
+from fedsift.models.boost.compared.together import Sized, groups
 from fedsift.models.boost.hidden.cuts import Layout, TreeCuts
 from fedsift.models.boost.hidden.label_holder import keep_cuts, meet_cuts
 from fedsift.models.boost.hidden.passive import dealt_pieces, describe_cuts, hide_cuts
@@ -75,12 +77,14 @@ from fedsift.mpc.fractions import Fractions
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.ring import from_ring
 from fedsift.mpc.row_programs import selected
+from fedsift.mpc.wide import widen
 
 OPERATIONS = (
     state.compare, *taking_part.OPERATIONS, *choosing.OPERATIONS, *ending.OPERATIONS, *predicting.OPERATIONS
 )  # fmt: skip
 T = TypeVar("T")
 _Boxes = dict[str, dict[str, SealedBox]]
+Use = tuple[str, int, int, int, float]
 
 
 @dataclass
@@ -92,8 +96,8 @@ class ComparedTrees:
     sources: dict[str, DealerSource]  # of the label holder with each other party
     layouts: dict[str, dict[int, Layout]]
     masks: dict[str, dict[int, list[Piece]]]
-    models: int = 0
-    nodes: int = 0  # of the model that was grown last
+    group: list[Sized] = field(default_factory=list)
+    shown: int = 0  # groups whose scores were
 
     @property
     def first(self) -> str:
@@ -128,35 +132,60 @@ class ComparedTrees:
 
     # -- a model -----------------------------------------------------------------------------------------------------
 
-    def expect(self, plan: Plan, logistic: bool, outputs: int) -> None:
-        """Begin the next model."""
-        fed, fields = self.fed, plan.as_dict()
-        fed.ask(expect_model, to=fed.parties, plan=fields, logistic=logistic, model=self.models, outputs=outputs)
-        self.rows.scales, self.models, self.nodes = Scales.of(logistic, fed.n_rows, plan.settings), self.models + 1, 0
+    def groups(
+        self, plans: Sequence[Plan], columns: Sequence[dict[str, np.ndarray]], logistic: bool, outputs: int
+    ) -> list[list[Sized]]:
+        """Models (``outputs`` of each booster) that grow together."""
+        models = []
+        for booster, (plan, chosen) in enumerate(zip(plans, columns)):
+            scales, depth = Scales.of(logistic, self.fed.n_rows, plan.settings), plan.settings.max_depth
+            candidates = sum(int(self.layouts[name][plan.bins].counts[each].sum()) for name, each in chosen.items())
+            told = plan.n_estimators, scales, depth, candidates
+            models += [Sized(booster * outputs + output, *told) for output in range(outputs)]
+        return groups(self.fed.n_rows, models)
 
-    def grow(self, tree: Tree, columns: dict[str, np.ndarray], sampled: bool) -> None:
-        """One more tree of the model."""
+    def expect(self, group: list[Sized], plans: Sequence[Plan], logistic: bool, outputs: int) -> None:
+        """Begin the models of the next group."""
+        fed, fields = self.fed, [plans[model.number // outputs].as_dict() for model in group]
+        fed.ask(
+            expect_models, to=fed.parties, models=[model.number for model in group], plans=fields, logistic=logistic,
+            outputs=outputs,
+        )  # fmt: skip
+        self.rows.scales, self.group = group[0].scales, group
+
+    def grow(self, trees: list[Tree], columns: dict[str, list[np.ndarray]], sampled: bool) -> None:
+        """One more tree of some models of the group, the deepest first."""
         fed, scales = self.fed, self.rows.scales
-        fed.ask(expect_tree, to=fed.parties, tree=tree.as_list(), columns=columns)
-        cuts = {name: self.layouts[name][tree.bins].tree(columns[name]) for name in fed.parties}
-        zeros = np.zeros(fed.n_rows, np.uint64)
-        learnt = np.zeros((1, (fed.n_rows + 7) // 8), np.uint8) if sampled else None
+        fed.ask(expect_round, to=fed.parties, trees=[tree.as_list() for tree in trees], columns=columns)
+        cuts = {
+            name: [self.layouts[name][tree.bins].tree(chosen) for tree, chosen in zip(trees, columns[name])]
+            for name in fed.parties
+        }
+        zeros = np.zeros((len(trees), fed.n_rows), np.uint64)
+        learnt = np.zeros((len(trees), (fed.n_rows + 7) // 8), np.uint8) if sampled else None
         program = started(self.rows.source, scales, zeros.astype(scales.words), zeros, learnt)
         rows = self.rows.run(fed, begin_tree, program, sampled=sampled)
-        for number in range(tree.depth):
-            level, last = Level.of([tree], number), number == tree.depth - 1
+        ends: list[Ending] = []
+        for number in range(trees[0].depth):
+            level, more = Level.of(trees, number), len(Level.of(trees, number + 1).trees)
             self._choose(level, cuts)
             won = fed.ask(tell_winners, to=fed.active, order=fed.parties)
             answers = fed.ask(take_winners, to=fed.passive, each=boxes_for(won, fed.passive, fed.active))
-            if last:
-                self._leaves(tree)
-            rows = self._divide(rows, answers, level, last)
+            nothing = np.zeros_like(rows.bits)
+            ends[:0] = ended(rows.bits, nothing, len(level.trees), more)
+            if more:
+                program = divided(self.rows.source, rows, nothing, more)
+            else:
+                program = self._leaves(trees, ends)
+            rows = self.rows.run(fed, divide_rows, program, answers)
             fed.ask(finish_level, to=fed.parties)
             self.rows.step += 1
         fed.ask(finish_tree, to=fed.parties)
-        self.nodes += 2**tree.depth - 1
 
-    def _choose(self, level: Level, cuts: dict[str, TreeCuts]) -> None:
+    def _limits(self, trees: Sequence[Tree], nodes: Sequence[int]) -> Limits:
+        return Limits.of([self.group[tree.model].scales for tree in trees], nodes)
+
+    def _choose(self, level: Level, cuts: dict[str, list[TreeCuts]]) -> None:
         """The best cut of every node, on shares: sums, each party's best, the best of all."""
         fed, first = self.fed, self.first
         hidden = fed.ask(hide_level, to=fed.parties)
@@ -174,36 +203,31 @@ class ComparedTrees:
         begun = fed.ask(compare_level, to=fed.parties, each=each)
         self._compare(begun)
         passed = fed.ask(pass_best, to=others) if others else {}
-        nodes = level.nodes
+        nodes = level.nodes * len(level.trees)
+        limits = self._limits(level.trees, [level.nodes] * len(level.trees))
         finals = winners(
             self.sources[first], Sums.nothing(nodes), [Fractions.empty(nodes, 1) for _ in fed.parties],
-            fed.parties.index(fed.active), self.rows.scales, 0,
+            fed.parties.index(fed.active), self.rows.scales, limits, widen(np.zeros(nodes, np.uint64)),
         )  # fmt: skip
         dealt = self._deal(first, finals)
         each = {fed.active: {"boxes": {}, "dealt": dealt}, first: {"boxes": passed, "dealt": []}}
         self._talk(fed.ask(begin_finals, to=[fed.active, first], each=each, order=fed.parties))
 
-    def _leaves(self, tree: Tree) -> None:
-        """Leaves and gains of the tree's nodes, between the label holder and the first party, passed on to the rest."""
-        fed, first = self.fed, self.first
-        nothing = np.zeros(2 ** (tree.depth + 1) - 1, np.uint64)
-        dealt = self._deal(first, leaves(self.sources[first], nothing, self.rows.scales))
+    def _leaves(self, trees: list[Tree], ends: list[Ending]) -> Program[Any]:
+        """Leaves and gains of the trees' nodes, between the label holder and the first party, passed on to the rest.
+        Then comes the program that adds them to scores."""
+        fed, first, scales = self.fed, self.first, self.rows.scales
+        parts = nodes_and_leaves(trees)
+        nothing, limits = np.zeros(parts[-1].stop, np.uint64), self._limits(trees, [len(part) for part in parts])
+        dealt = self._deal(first, leaves(self.sources[first], nothing, scales, limits))
         each: dict[str, dict[str, Any]] = {fed.active: {"dealt": dealt}, first: {"dealt": []}}
         self._talk(fed.ask(begin_leaves, to=[fed.active, first], each=each))
         passed = fed.ask(keep_leaves, to=[fed.active, first], boxes={})[first]
         others = [name for name in fed.passive if name != first]
         if others:
             fed.ask(keep_leaves, to=others, each={name: {"boxes": {first: passed[name]}} for name in others})
-
-    def _divide(self, rows: Rows, answers: dict[str, SealedBox], level: Level, last: bool) -> Any:
-        """Who goes left, and the next level (or the scores)."""
-        fed, source, scales = self.fed, self.rows.source, self.rows.scales
-        cuts = np.zeros((level.nodes, (fed.n_rows + 7) // 8), np.uint8)
-        program: Program[Any] = divided(source, rows, cuts)
-        if last:
-            scores, codes = np.zeros(fed.n_rows, scales.words), np.zeros((1, 2 * level.nodes), np.uint64)
-            program = scored(source, scores, rows.bits, cuts, codes, scales.leaf_width)
-        return self.rows.run(fed, divide_rows, program, answers)
+        scores, codes = np.zeros((1, fed.n_rows), scales.words), [np.zeros(2**t.depth, np.uint64) for t in trees]
+        return scored(self.rows.source, scores, ends, codes, scales.leaf_width)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -230,58 +254,60 @@ class ComparedTrees:
     def _deal(self, name: str, program: Program[Any]) -> list[np.ndarray]:
         return dealt_for(program, self.sources[name])
 
-    def _best(self, level: Level, name: str, cuts: dict[str, TreeCuts]) -> Program[Fractions]:
-        owners = [name, self.fed.active] if name == self.first else [name]
-        shape = Shape.of(level, [cuts[each] for each in owners])
+    def _best(self, level: Level, name: str, cuts: dict[str, list[TreeCuts]]) -> Program[Fractions]:
+        owners, trees = [name, self.fed.active] if name == self.first else [name], len(level.trees)
+        shape = Shape.of(level, [each for owner in owners for each in cuts[owner][:trees]])
         found, totals = Sums.nothing(len(shape.node)), Sums.nothing(shape.nodes)
-        return best_cuts(self.sources[name], shape, found, totals, self.rows.scales)
+        limits = self._limits(level.trees, [level.nodes] * trees).repeated(len(owners))
+        return best_cuts(self.sources[name], shape, found, totals, self.rows.scales, limits)
 
-    def _correction(self, level: Level, owner: str, reader: str, cuts: dict[str, TreeCuts]) -> Corrections:
+    def _correction(self, level: Level, owner: str, reader: str, cuts: dict[str, list[TreeCuts]]) -> Corrections:
         """U'V - C, for the one who reads the owner's cuts under a mask and hides its own share of the rows."""
         values, counts = self._hidden(level, reader)
-        part = [cuts[owner]]
-        (found,) = level_products(level, self.masks[owner], part, values, counts)
-        (split,) = draw_splits(self.dealer.of[owner], self.rows.step, level, part)
-        parts, end = found - split, level.summed
-        return {"values": parts[:, :end].ravel(), "counts": parts[:, end:].ravel().astype(np.uint32)}
+        found = level_products(level, self.masks[owner], cuts[owner], values, counts)
+        splits = draw_splits(self.dealer.of[owner], self.rows.step, level, cuts[owner])
+        parts, end = [product - split for product, split in zip(found, splits)], level.summed
+        return {
+            "values": np.concatenate([part[:, :end].ravel() for part in parts]),
+            "counts": np.concatenate([part[:, end:].ravel() for part in parts]).astype(np.uint32),
+        }
 
     def _hidden(self, level: Level, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The masks of a party's share of the rows; drawn once a level."""
         dealt, key = self.dealer.of[name], (self.rows.step, name)
         if key not in self.rows.drawn:
-            rows = self.fed.n_rows
+            shape = self.fed.n_rows, level.summed * len(level.trees)
             self.rows.drawn = {k: v for k, v in self.rows.drawn.items() if k[0] == self.rows.step}
-            values = dealt.draw("boost: gradients", self.rows.step, (rows, level.summed))
-            self.rows.drawn[key] = values, draw_counts(dealt, "boost: counts", self.rows.step, rows, level.summed)
+            values = dealt.draw("boost: gradients", self.rows.step, shape)
+            self.rows.drawn[key] = values, draw_counts(dealt, "boost: counts", self.rows.step, *shape)
         return self.rows.drawn[key]
 
     # -- at the end --------------------------------------------------------------------------------------------------
 
     def show_scores(self) -> None:
         """The label holder reads the scores of the rows that were held out."""
-        number, fed = self.models - 1, self.fed
-        nothing = np.zeros(fed.n_rows, self.rows.scales.words), np.zeros((1, (fed.n_rows + 7) // 8), np.uint8)
-        self.rows.run(fed, begin_scores, selected(self.rows.source, nothing[1], nothing[0]))
-        box = self.fed.ask(show_scores, to=self.first, number=number)
-        self.fed.ask(hear_scores, to=self.fed.active, number=number, box=box)
+        number, fed, models = self.shown, self.fed, len(self.group)
+        scores = np.zeros((models, fed.n_rows), self.rows.scales.words)
+        held = np.zeros((models, (fed.n_rows + 7) // 8), np.uint8)
+        self.rows.run(fed, begin_scores, selected(self.rows.source, held, scores))
+        box = fed.ask(show_scores, to=self.first, number=number)
+        fed.ask(hear_scores, to=fed.active, number=number, box=box)
+        self.shown += 1
 
-    def uses(self, booster: int) -> list[tuple[str, int, int, int, float]]:
-        """Of every column that the last model cut: party, booster, column, splits, gain."""
-        model = self.models - 1
-        fed, heights = self.fed, dict(self.fed.n_columns)
-        dealt = {}
+    def uses(self, model: Sized, outputs: int) -> list[Use]:
+        """Of every column that a model of the group cut: party, booster, column, splits, gain."""
+        fed, heights, booster = self.fed, dict(self.fed.n_columns), model.number // outputs
+        dealt, nodes = {}, model.trees * (2**model.depth - 1)
         for name in fed.passive:
             owners = [name, fed.active] if name == self.first else [name]
-            table = np.zeros((sum(heights[each] for each in owners), (self.nodes + 7) // 8), np.uint8)
-            dealt[name] = self._deal(name, column_gains(self.sources[name], table, np.zeros(self.nodes, np.uint64)))
+            table = np.zeros((sum(heights[each] for each in owners), (nodes + 7) // 8), np.uint8)
+            dealt[name] = self._deal(name, column_gains(self.sources[name], table, np.zeros(nodes, np.uint64)))
         each = {name: {"dealt": dealt if name == fed.active else {}} for name in fed.parties}
-        self._compare(fed.ask(begin_gains, to=fed.parties, each=each, model=model, heights=heights))
-        replies = fed.ask(gain_halves, to=fed.parties, model=model)
+        self._compare(fed.ask(begin_gains, to=fed.parties, each=each, model=model.number, heights=heights))
+        replies = fed.ask(gain_halves, to=fed.parties, model=model.number)
         return [use for name in fed.passive for use in self._opened_gains(name, booster, replies, heights)]
 
-    def _opened_gains(
-        self, name: str, booster: int, replies: dict[str, Any], heights: dict[str, int]
-    ) -> Sequence[tuple[str, int, int, int, float]]:
+    def _opened_gains(self, name: str, booster: int, replies: dict[str, Any], heights: dict[str, int]) -> list[Use]:
         """Of one pair: the party's columns, and with the first party the label holder's."""
         active, unit = self.fed.active, replies[self.fed.active]["unit"]
         owners = [name, active] if name == self.first else [name]

@@ -19,7 +19,7 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.compared.ending import log_chance, opened_scores, show_scores
-from fedsift.models.boost.compared.program import descended, root_bits, scored
+from fedsift.models.boost.compared.program import descended, ended, root_bits, scored
 from fedsift.models.boost.compared.scales import Scales
 from fedsift.models.boost.compared.state import Shares
 from fedsift.models.boost.compared.taking_part import ROWS, heard_cuts, join_shares, row_step
@@ -126,9 +126,9 @@ def begin_walk(party: Party, *, model: str, output: Annotated[int, Between(0, 10
     logistic, rows = shared.words == "uint16", party.n_rows
     state.scales = Scales.of(logistic, rows, TreeSettings())
     state.scales = _with_score(state.scales, shared.score_bits)
-    state.scores = np.zeros(rows, _WORDS[shared.words])
+    state.scores = np.zeros((1, rows), _WORDS[shared.words])
     if state.number == 0 and logistic:
-        state.scores = state.scales.scores(np.full(rows, part.labelled.base[output]))
+        state.scores = state.scales.scores(np.full((1, rows), part.labelled.base[output]))
     walk = party.held(_Walk) if output else party.keep(_Walk(model, shared))
     walk.output = output
     state.due, state.walks = shared.count, True
@@ -160,7 +160,7 @@ def walk_cuts(party: Party, *, start: int, stop: int, level: int) -> dict[str, S
         raise OperationRefused(party.name, "walk_cuts", "levels of trees are walked one after the other")
     if level == 0:
         walk.trees = [walk.output * count + tree for tree in range(start, stop)]
-        walk.bits = np.repeat(root_bits(state.number, party.n_rows), len(walk.trees), axis=0)
+        walk.bits = root_bits(state.number, len(walk.trees), party.n_rows)
     every, nodes = np.arange(party.n_rows), 2**level
     bits = np.zeros((len(walk.trees) * nodes, (party.n_rows + 7) // 8), np.uint8)
     for place, tree in enumerate(walk.trees):
@@ -197,10 +197,11 @@ def walk_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarr
     if state.number == 0:
         for name in party.held(Pairs).peers:
             walk.going = walk.going ^ heard_cuts(party, name, boxes, state.step, walk.going.shape)
-    leaves = np.array([walk.shared.codes[tree] for tree in walk.trees], dtype=np.uint64)
+    leaves = [np.array(walk.shared.codes[tree], dtype=np.uint64) for tree in walk.trees]
     source, state.step = state.rows.source, state.step + 1
-    if 2 * len(walk.bits) == leaves.size and state.scales is not None:
-        program = scored(source, state.scores, walk.bits, walk.going, leaves, state.scales.leaf_width)
+    if 2 * len(walk.bits) == sum(map(len, leaves)) and state.scales is not None:
+        ends = ended(walk.bits, walk.going, len(leaves), 0)
+        program = scored(source, state.scores, ends, leaves, state.scales.leaf_width)
         return state.begin_rows(party, program, dealt)
     return state.begin_rows(party, descended(source, walk.bits, walk.going), dealt)
 
@@ -214,9 +215,10 @@ def walked(party: Party) -> None:
     found = state.rows.result
     if isinstance(found, tuple):
         walk.bits, walk.level = found[1], walk.level + 1
-    elif isinstance(found, np.ndarray) and found.shape == state.scores.shape:
+    elif isinstance(found, np.ndarray) and len(found) == len(walk.trees):
         state.due -= len(walk.trees)
-        state.scores, walk.trees, walk.level = found, [], 0
+        state.scores = state.scores + found.sum(axis=0, dtype=found.dtype)
+        walk.trees, walk.level = [], 0
     else:
         raise OperationRefused(party.name, "walked", "the level has not been walked to the end")
     state.rows.result = None
@@ -237,7 +239,7 @@ def hear_predicted(party: Party, *, box: SealedBox) -> None:
     """The label holder's scores of its rows; after the last output they are its predictions."""
     walk = party.held(_Walk)
     part, outputs = stored_part(party, walk.model), walk.shared.outputs
-    values = opened_scores(party, walk.output, box, party.held(Shares).scores)
+    (values,) = opened_scores(party, walk.output, box, party.held(Shares).scores)
     labelled = part.labelled
     if labelled.task == "regression":
         values = labelled.base[0] + labelled.size * values
@@ -282,7 +284,7 @@ def _walk(
             bits = np.zeros(((stop - start) * 2**level, wide), np.uint8)
             program: Program[Any] = descended(rows.source, bits, bits)
             if level == depth - 1:
-                scores, leaves = np.zeros(run.n_rows, words), np.zeros((stop - start, 2**depth), np.uint64)
-                program = scored(rows.source, scores, bits, bits, leaves, width)
+                scores, leaves = np.zeros((1, run.n_rows), words), np.zeros((stop - start, 2**depth), np.uint64)
+                program = scored(rows.source, scores, ended(bits, bits, stop - start, 0), list(leaves), width)
             rows.run(run, walk_rows, program, answers)
             run.ask(walked, to=run.parties)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsift.models.boost.compared.scales import HALF_CELL, MORE_BITS, Scales
+from fedsift.models.boost.compared.scales import HALF_CELL, MORE_BITS, Limits, Scales
 from fedsift.models.boost.hidden.cuts import Numbers, TreeCuts
 from fedsift.models.boost.hidden.shares import Counts, Level
 from fedsift.mpc.comparing import Program, Source, chosen, conjunctions, either, negative, products
@@ -32,7 +32,7 @@ from fedsift.mpc.dealer import Bits
 from fedsift.mpc.fractions import Fractions, hidden, largest, multiplied, squares_where
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.row_programs import Opened, Words, as_numbers, looked_up, mixed, opened, scaled, selected
-from fedsift.mpc.wide import Wide, add, from_ints, minus, shifted, times, widen
+from fedsift.mpc.wide import Wide, add, minus, shifted, times, widen
 
 
 @dataclass(frozen=True)
@@ -55,20 +55,24 @@ class Shape:
     """The candidates of a level, tree after tree, node after node: which node each is of, and its place there."""
 
     nodes: int
-    width: int  # of the longest node
+    sizes: Numbers  # of the nodes
     node: Numbers
     place: Numbers
 
     @classmethod
     def of(cls, level: Level, cuts: Sequence[TreeCuts]) -> Shape:
-        node, place, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-        for part in cuts:
-            count = len(part.candidates)
-            node.append(start + np.repeat(np.arange(level.nodes), count))
-            place.append(np.tile(np.arange(count), level.nodes))
-            start += level.nodes
-        width = max([1, *(len(part.candidates) for part in cuts)])
-        return cls(start, width, np.concatenate(node), np.concatenate(place))
+        sizes = np.repeat(np.array([len(part.candidates) for part in cuts], dtype=np.int64), level.nodes)
+        return cls.sized(sizes)
+
+    @classmethod
+    def sized(cls, sizes: Numbers) -> Shape:
+        node = np.repeat(np.arange(len(sizes)), sizes)
+        return cls(len(sizes), sizes, node, np.arange(len(node)) - (np.cumsum(sizes) - sizes)[node])
+
+    @property
+    def width(self) -> int:
+        """Of the longest node."""
+        return int(self.sizes.max(initial=1))
 
 
 def flat_sums(parts: Sequence[Ring]) -> Sums:
@@ -79,26 +83,30 @@ def flat_sums(parts: Sequence[Ring]) -> Sums:
     return Sums(values, counts.astype(np.uint32))
 
 
-def best_cuts(source: Source, shape: Shape, cuts: Sums, nodes: Sums, scales: Scales) -> Program[Fractions]:
-    """Shares of the best candidate of every node (nodes x 1), of its place and of its sums; the first of equal ones."""
+def best_cuts(
+    source: Source, shape: Shape, cuts: Sums, nodes: Sums, scales: Scales, limits: Limits
+) -> Program[Fractions]:  # fmt: skip
+    """Shares of the best candidate of every node (nodes x 1), of its place and of its sums; the first of equal ones.
+    ``limits``: of the nodes, whose models have the units ``scales`` has."""
     source.parts = scales.parts
     gradients, hessians = yield from _lifted(source, np.concatenate([nodes.values, cuts.values]), scales)
     node, count = shape.node, shape.nodes
-    weight = add(hessians[count:], _constant(source, scales.penalty))
-    whole = add(hessians[:count], _constant(source, 2 * scales.penalty))
+    weight = add(hessians[count:], _public(source, limits.penalty[node]))
+    whole = add(hessians[:count], _public(source, 2 * limits.penalty))
     seen = yield from hidden(source, [gradients[count:], weight, gradients[:count], whole])
     left, a, gradient, total = seen[0], seen[1], seen[2].at(node), seen[3].at(node)
     across = minus(multiplied(source, left, total), multiplied(source, a, gradient))
     under = multiplied(source, a, total.minus(a))
-    fits = yield from _fitting(source, node, cuts, nodes, scales)
+    fits = yield from _fitting(source, node, cuts, nodes, scales, limits)
     (shown,) = yield from hidden(source, [across])
     over = yield from squares_where(source, fits, shown)
-    return (yield from largest(source, _by_node(source, shape, over, under, cuts.values)))
+    found = _by_node(source, shape, over, under, cuts.values)
+    return (yield from largest(source, found, np.maximum(shape.sizes, 1)))
 
 
-def _constant(source: Source, value: int) -> Wide:
-    """A share of a public number."""
-    return np.asarray(from_ints([value if source.number == 0 else 0])[0])
+def _public(source: Source, values: Ring) -> Wide:
+    """Shares of public numbers."""
+    return widen(values if source.number == 0 else np.zeros_like(values))
 
 
 def _lifted(source: Source, values: Ring, scales: Scales) -> Program[tuple[Wide, Wide]]:
@@ -112,10 +120,12 @@ def _lifted(source: Source, values: Ring, scales: Scales) -> Program[tuple[Wide,
     return minus(minus(widen(high), shifted(wrapped, scales.high)), widen(mine)), hessian
 
 
-def _fitting(source: Source, node: Numbers, cuts: Sums, nodes: Sums, scales: Scales) -> Program[Bits]:
+def _fitting(
+    source: Source, node: Numbers, cuts: Sums, nodes: Sums, scales: Scales, limits: Limits
+) -> Program[Bits]:  # fmt: skip
     """Shares of whether both sides of each candidate have enough rows and weight: four signs of 32-bit numbers."""
-    mine = source.number == 0
-    least, weight = np.uint32(scales.least_rows * mine), np.uint32(scales.least_weight * mine)
+    mine = np.uint32(source.number == 0)
+    least, weight = (part[node].astype(np.uint32) * mine for part in (limits.rows, limits.weight))
     rows, counts = nodes.counts[node], cuts.counts
     total, low = (part.astype(np.uint32) for part in (nodes.values[node], cuts.values))
     up, more = np.uint32(32 - scales.low), np.uint32(32 - 8 * scales.count)
@@ -157,12 +167,12 @@ class Winners:
 
 
 def winners(
-    source: Source, nodes: Sums, bests: Sequence[Fractions], own: int, scales: Scales, least: int
+    source: Source, nodes: Sums, bests: Sequence[Fractions], own: int, scales: Scales, limits: Limits, least: Wide
 ) -> Program[Winners]:
     """``bests``: shares of the parties' best candidates, in their order; ``own``: the place of the label holder;
-    ``least``: what a gain must exceed (the label holder's number, zero at the other)."""
+    ``least``: what a gain of each node must exceed (the label holder's numbers, zeros at the other)."""
     source.parts = scales.parts
-    bar = yield from _bar(source, nodes, scales, least)
+    bar = yield from _bar(source, nodes, scales, limits, least)
     finals = Fractions(*(np.concatenate(parts, axis=1) for parts in zip(bar.parts(), *(b.parts() for b in bests))))
     finals.label[:] = 0
     if source.number == 0:
@@ -178,15 +188,15 @@ def winners(
     return Winners(best.sums[:, 0], owners, (place + theirs).astype(np.int64))
 
 
-def _bar(source: Source, nodes: Sums, scales: Scales, least: int) -> Program[Fractions]:
+def _bar(source: Source, nodes: Sums, scales: Scales, limits: Limits, least: Wide) -> Program[Fractions]:
     """The gain (w^2 / (a (T - a)) / T + G^2 / T - G^2 / (H + lambda) is to be more than the least one."""
     gradient, hessian = yield from _lifted(source, nodes.values, scales)
-    weight = add(hessian, _constant(source, scales.penalty))
-    whole = add(weight, _constant(source, scales.penalty))
+    weight = add(hessian, _public(source, limits.penalty))
+    whole = add(weight, _public(source, limits.penalty))
     square, area = yield from products(source, [(gradient, gradient), (whole, weight)])
-    (enough,) = yield from products(source, [(np.broadcast_to(from_ints([least])[0], area.shape), area)])
+    (enough,) = yield from products(source, [(least, area)])
     bar = Fractions.empty(len(square), 1)
-    bar.over[:, 0] = add(enough, times(square, from_ints([scales.penalty])[0]))
+    bar.over[:, 0] = add(enough, times(square, widen(limits.penalty)))
     bar.under[:, 0] = weight
     return bar
 
@@ -194,18 +204,18 @@ def _bar(source: Source, nodes: Sums, scales: Scales, least: int) -> Program[Fra
 # --- leaves ----------------------------------------------------------------------------------------------------------
 
 
-def leaves(source: Source, values: Ring, scales: Scales) -> Program[tuple[Ring, Ring]]:
+def leaves(source: Source, values: Ring, scales: Scales, limits: Limits) -> Program[tuple[Ring, Ring]]:
     """Shares of the score of each node, -rate G / (H + lambda) rounded towards zero, as a code (``scored``; by
     exclusive or), and of |rate G^2 / (H + lambda)|, in units of 2^-(score and MORE_BITS) and of a gradient."""
     source.parts = scales.parts
     gradient, hessian = yield from _lifted(source, values, scales)
     sign = yield from negative(source, gradient, bits=64)
     (size,) = yield from chosen(source, sign, [minus(np.zeros_like(gradient), gradient)], [gradient])
-    weight = add(hessian, _constant(source, scales.penalty))
+    weight = add(hessian, _public(source, limits.penalty))
     shift, turn = scales.shift, np.uint8(255 if source.number == 0 else 0)
-    rest = shifted(times(size, from_ints([scales.rate])[0]), max(0, -shift))
+    rest = shifted(times(size, widen(limits.rate)), max(0, -shift))
     divisor = shifted(weight, max(0, shift))
-    nothing, one = np.zeros_like(size), np.broadcast_to(_constant(source, 1), size.shape)
+    nothing, one = np.zeros_like(size), _public(source, np.ones(len(size), np.uint64))
     fine, code = nothing, [sign[0] ^ turn]
     for place in reversed(range(scales.leaf_bits)):
         less = minus(rest, shifted(divisor, place))
@@ -227,37 +237,47 @@ def column_gains(source: Source, cut: Bits, gains: Ring) -> Program[Ring]:
     return np.asarray(product.sum(axis=1, dtype=np.uint64))
 
 
+#: The nodes of the last level of a tree, and its cuts there: shares of who is in a node, and of who goes left.
+Ending = tuple[Bits, Bits]
+
+
+def ended(bits: Bits, cuts: Bits, trees: int, more: int) -> list[Ending]:
+    """Of trees on their last level: those after the first ``more`` ones."""
+    pairs = zip(np.split(bits, trees), np.split(cuts, trees))
+    return list(pairs)[more:]
+
+
 @dataclass
 class Rows:
-    """Shares of one level of a tree. ``values`` and ``counts``: summed nodes x rows."""
+    """Shares of one level of trees, tree after tree. ``values`` and ``counts``: summed nodes x rows."""
 
     bits: Bits  # nodes x bytes
-    gradients: Opened
+    gradients: Opened  # trees x rows
     values: Ring
     counts: Counts
 
 
-def root_bits(number: int, rows: int) -> Bits:
+def root_bits(number: int, trees: int, rows: int) -> Bits:
     """Everybody is in the root: party 0's share says it."""
-    return np.full((1, (rows + 7) // 8), 255 if number == 0 else 0, dtype=np.uint8)
+    return np.full((trees, (rows + 7) // 8), 255 if number == 0 else 0, dtype=np.uint8)
 
 
 def started(source: Source, scales: Scales, scores: Words, targets: Ring, learnt: Bits | None) -> Program[Rows]:
-    """The gradients of a tree. ``targets`` and ``learnt`` (which rows it learns from, if not all) are the label
-    holder's; zeros at the others."""
+    """The gradients of trees (trees x rows). ``targets`` and ``learnt`` (which rows they learn from, if not all) are
+    the label holder's; zeros at the others."""
     source.word = scales.word
     if scales.logistic:
         half = scores.dtype.type(HALF_CELL if source.number == 0 else 0)
-        words = yield from looked_up(source, scores + half, scales.sigmoid)
+        words = yield from looked_up(source, (scores + half).ravel(), scales.sigmoid)
+        words = words.reshape(scores.shape)
     else:
         words = scales.from_scores(scores, source.number)
     words = words - targets
     if learnt is not None:
         words = yield from selected(source, learnt, words)
     seen = yield from opened(source, words)
-    count = len(scores)
-    ones = np.full((1, count), source.number == 0, dtype=np.uint32)
-    return Rows(root_bits(source.number, count), seen, seen.share(source.number)[None], ones)
+    ones = np.full(scores.shape, source.number == 0, dtype=np.uint32)
+    return Rows(root_bits(source.number, *scores.shape), seen, seen.share(source.number), ones)
 
 
 def descended(source: Source, bits: Bits, cuts: Bits) -> Program[tuple[Bits, Bits]]:
@@ -268,25 +288,29 @@ def descended(source: Source, bits: Bits, cuts: Bits) -> Program[tuple[Bits, Bit
     return left, below
 
 
-def divided(source: Source, rows: Rows, cuts: Bits) -> Program[Rows]:
-    """The next level."""
-    left, below = yield from descended(source, rows.bits, cuts)
-    values, ones = yield from scaled(source, left, len(rows.gradients.rest), rows.gradients)
-    return Rows(below, rows.gradients, values, ones.astype(np.uint32))
+def divided(source: Source, rows: Rows, cuts: Bits, trees: int) -> Program[Rows]:
+    """The next level of the first ``trees`` of the trees; those after them end here."""
+    each = len(rows.bits) // len(rows.gradients.rest)
+    left, below = yield from descended(source, rows.bits[: trees * each], cuts[: trees * each])
+    seen = Opened(rows.gradients.rest[:trees], rows.gradients.mask[:trees])
+    repeated = Opened(np.repeat(seen.rest, each, axis=0), np.repeat(seen.mask, each, axis=0))
+    values, ones = yield from scaled(source, left, seen.rest.shape[1], repeated)
+    return Rows(below, seen, values, ones.astype(np.uint32))
 
 
-def scored(source: Source, scores: Words, bits: Bits, cuts: Bits, leaves: Ring, width: int) -> Program[Words]:
-    """New scores from the last cuts of trees and the shares of their leaves (trees x leaves).
+def scored(source: Source, scores: Words, ends: Sequence[Ending], leaves: Sequence[Ring], width: int) -> Program[Words]:
+    """What trees add to scores (trees x rows; ``scores``: their kind), from their last nodes and cuts, and shares of
+    their leaves.
 
     A leaf is a code: its sign bit s, in the highest place, and below it the bits of its size, all turned where s is
     set. So it is the number of these bits less s (2^(width - 1) - 1), a sum over shared bits.
     """
+    bits, cuts = (np.concatenate(parts) for parts in zip(*ends))
     _, below = yield from descended(source, bits, cuts)
-    trees, kind = len(leaves), scores.dtype.type
-    table = np.packbits((leaves.reshape(-1, 1) >> np.arange(width, dtype=np.uint64)) & np.uint64(1) > 0, axis=1)
-    found = []
-    for part, codes in zip(np.split(below, trees), np.split(table, trees)):
-        found.append((yield from mixed(source, part, codes, width)))
-    ones = yield from as_numbers(source, np.concatenate(found), len(scores), kind)
+    place, kind = np.arange(width, dtype=np.uint64), scores.dtype.type
+    tables = [np.packbits((codes[:, None] >> place) & np.uint64(1) > 0, axis=1) for codes in leaves]
+    parts = np.split(below, np.cumsum([len(codes) for codes in leaves])[:-1])
+    found = yield from mixed(source, parts, tables, width)
+    ones = yield from as_numbers(source, np.concatenate(found), scores.shape[1], kind)
     weights = np.array([*(2**place for place in range(width - 1)), 1 - 2 ** (width - 1)]).astype(kind)
-    return np.asarray(scores + (ones.reshape(trees, width, -1) * weights[:, None]).sum(axis=(0, 1), dtype=kind))
+    return np.asarray((ones.reshape(len(found), width, -1) * weights[:, None]).sum(axis=1, dtype=kind))

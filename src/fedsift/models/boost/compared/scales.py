@@ -7,10 +7,14 @@ classes they stay below 2^28 and 2^25 whatever the labels are, so that a word ha
 steps of 2^-10: their sigmoid is looked up in 512 cells, an eighth wide (the chance is within 0.016 of the true one). A
 number to predict is scaled by its holder to at most 1 in size; there the gradient is the score less the target, and
 nothing is looked up.
+
+Models that grow together have the same units and settings of their own (``Limits``): penalties that are small beside
+the rows leave units as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +33,7 @@ CHANCE_BITS = 11
 RATE_BITS = 16
 #: Bits of a leaf below those of a score, for gains.
 MORE_BITS = 4
+_LEAST_PENALTY = 64  # room that every model has for penalties, so that those of a search have the same units
 
 
 def _bits(value: float) -> int:
@@ -52,7 +57,8 @@ class Scales:
     @classmethod
     def of(cls, logistic: bool, rows: int, settings: TreeSettings) -> Scales:
         gradient = 28 - _bits(rows) if logistic else 33 - _bits(8 * rows)
-        most = rows * (0.25 if logistic else 1) + 2 * settings.reg_lambda + 2 * settings.min_child_weight
+        penalties = 2 * settings.reg_lambda + 2 * settings.min_child_weight
+        most = rows * (0.25 if logistic else 1) + max(_LEAST_PENALTY, penalties)
         hessian = (25 if logistic else 26) - _bits(most)
         found = cls(
             logistic, gradient, hessian, SCORE_BITS if logistic else gradient,
@@ -65,6 +71,11 @@ class Scales:
                 f"for the hessians of {rows} rows on shares; protection='coordinator' has it"
             )
         return found
+
+    @property
+    def units(self) -> tuple[bool, int, int, int, int]:
+        """What models must have in common to grow together."""
+        return self.logistic, self.gradient, self.hessian, self.score, self.count
 
     @property
     def low(self) -> int:
@@ -153,3 +164,22 @@ class Scales:
         values = np.stack([np.minimum(part, 2**b - 1) for part, b in zip(whole, bits)], axis=1).astype(np.uint16)
         weights = [2 ** (self.low + self.gradient - size[0]), 2 ** (self.hessian - size[1])]
         return Steps(values, bits, np.array(weights, dtype=np.uint64), CELL_BITS)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Settings of models with the same units, one number a node: penalty, rate, least weight and least rows."""
+
+    penalty: Ring
+    rate: Ring
+    weight: Ring
+    rows: Ring
+
+    @classmethod
+    def of(cls, models: Sequence[Scales], nodes: Sequence[int]) -> Limits:
+        """Of so many nodes of each model."""
+        told = [(model.penalty, model.rate, model.least_weight, model.least_rows) for model in models]
+        return cls(*np.repeat(np.array(told, dtype=np.uint64).reshape(-1, 4), nodes, axis=0).T)
+
+    def repeated(self, times: int) -> Limits:
+        return Limits(*(np.tile(part, times) for part in (self.penalty, self.rate, self.weight, self.rows)))

@@ -7,10 +7,16 @@ holder says.
 Each of them alone has uniform numbers. The label holder together with any other party has both shares.
 
 A talk is a party's side of a program that runs with another party, message by message, sealed from the coordinator.
+
+Models of a group grow in lock-step: a step of a program is about the trees of all of them, one after the other in its
+arrays, so that every mask is drawn once, for a place in these. Trees are told deepest first: those that go on below a
+level are the first ones of it.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,8 +25,8 @@ from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.compared.program import Rows, Shape, Sums, Winners, flat_sums
-from fedsift.models.boost.compared.scales import Scales
+from fedsift.models.boost.compared.program import Ending, Rows, Shape, Sums, Winners, flat_sums
+from fedsift.models.boost.compared.scales import Limits, Scales
 from fedsift.models.boost.growing_tree import Boosting, Model
 from fedsift.models.boost.hidden.cuts import TreeCuts
 from fedsift.models.boost.hidden.passive import HiddenCuts
@@ -97,25 +103,49 @@ class Grown:
 
 @dataclass
 class Growing:
-    """One tree that grows."""
+    """Trees that grow together, one a model, the deepest first."""
 
-    tree: Tree
-    cuts: dict[str, TreeCuts]  # own candidates, and those of the parties whose products this party has a share of
+    trees: list[Tree]  # ``model``: the place in the group
+    # own candidates of every tree, and those of the parties whose products this party has a share of:
+    cuts: dict[str, list[TreeCuts]]
     level: int = 0
     rows: Rows | None = field(default=None, repr=False)
-    histograms: dict[str, Ring | None] = field(default_factory=dict, repr=False)
+    histograms: dict[str, list[Ring]] = field(default_factory=dict, repr=False)  # of the trees
     totals: list[Sums] = field(default_factory=list, repr=False)  # of the nodes, level after level
     bests: dict[str, Fractions] = field(default_factory=dict, repr=False)
     won: Winners | None = field(default=None, repr=False)
-    own: list[int] = field(default_factory=list)  # of every node so far, the number of the own cut or -1
+    left: list[Ring] = field(default_factory=list, repr=False)  # what the cuts send left, level after level
+    own: list[list[int]] = field(default_factory=list)  # of every node of a tree, the number of the own cut or -1
     going: Bits | None = field(default=None, repr=False)  # share of who goes left at the cuts of the level
+    ends: list[Ending] = field(default_factory=list, repr=False)  # of the trees
+    leaves: list[Ring] = field(default_factory=list, repr=False)  # of the trees
 
     def now(self) -> Level:
-        return Level.of([self.tree], self.level)
+        return Level.of(self.trees, self.level)
 
     @property
-    def last(self) -> bool:
-        return self.level == self.tree.depth - 1
+    def going_on(self) -> int:
+        """How many trees (the first ones) are deeper than this level."""
+        return len(Level.of(self.trees, self.level + 1).trees)
+
+    @property
+    def models(self) -> list[int]:
+        return [tree.model for tree in self.trees]
+
+    @property
+    def leaf_parts(self) -> list[range]:
+        """Which of the nodes and leaves of all trees are a tree's."""
+        return nodes_and_leaves(self.trees)
+
+
+@dataclass
+class Learning:
+    """A model of the group that is under way."""
+
+    number: int  # of all models of the run
+    plan: Plan
+    scales: Scales
+    due: int  # trees to come before its scores may be shown, once
 
 
 @dataclass
@@ -129,13 +159,15 @@ class Shares:
     common: Dealt | None = field(default=None, repr=False)  # the other parties' common randomness
     step: int = 0  # of all levels of the run
     told: int = 0  # messages about rows
-    scales: Scales | None = None
-    scores: Words = field(default_factory=lambda: np.zeros(0, np.uint16), repr=False)
-    models: list[Grown] = field(default_factory=list)
+    scales: Scales | None = None  # of the models under way: their units are the same
+    scores: Words = field(default_factory=lambda: np.zeros((0, 0), np.uint16), repr=False)  # of these models x rows
+    models: dict[int, Grown] = field(default_factory=dict)
     outputs: int = 1  # of every booster: a model a class where there are more than two
-    plan: Plan | None = None  # of the model under way
-    due: int = -1  # trees to come before the scores may be shown, once
+    group: list[Learning] = field(default_factory=list)
+    due: int = -1  # of a kept model: trees to come before the scores may be shown, once
+    summed: int = 0  # models whose gains were opened
     walks: bool = False  # down the trees of a kept model
+    samplers: dict[int, np.random.Generator] = field(default_factory=dict, repr=False)  # the label holder's
     now: Growing | None = None
 
     def growing(self, party: Party) -> tuple[Growing, Scales]:
@@ -143,9 +175,17 @@ class Shares:
             raise OperationRefused(party.name, "boosting", "no tree is growing")
         return self.now, self.scales
 
-    def learner(self, boosting: Boosting) -> tuple[Model, int]:
-        """At the label holder: the booster whose model grows, and the class that it tells from the rest."""
-        booster, output = divmod(len(self.models) - 1, self.outputs)
+    def limits(self, now: Growing, nodes: Sequence[int]) -> Limits:
+        """Of so many nodes of each of the first of these trees."""
+        return Limits.of([self.group[model].scales for model in now.models[: len(nodes)]], nodes)
+
+    def grown(self, place: int) -> Grown:
+        """Of a model of the group."""
+        return self.models[self.group[place].number]
+
+    def learner(self, boosting: Boosting, place: int) -> tuple[Model, int]:
+        """At the label holder: the booster of a model of the group, and the class that it tells from the rest."""
+        booster, output = divmod(self.group[place].number, self.outputs)
         return boosting.models[booster], output
 
     def speaks(self, party: Party) -> bool:
@@ -190,17 +230,22 @@ class Shares:
 # --- sums of a level -------------------------------------------------------------------------------------------------
 
 
-def own_products(party: Party, state: Growing, values: Ring, counts: np.ndarray) -> Ring:
+def own_products(party: Party, state: Growing, values: Ring, counts: np.ndarray) -> list[Ring]:
     """Own candidates, in the clear, times the own share of the level's rows."""
-    own, bins = party.held(HiddenCuts).cuts[state.tree.bins], state.tree.bins
-    pieces = [
-        Piece(first, last, own.bits(first, last).astype(np.uint64)) for first, last in own.layout.pieces(party.n_rows)
+    pieces = {}
+    for bins in {tree.bins for tree in state.now().trees}:
+        own = party.held(HiddenCuts).cuts[bins]
+        parts = own.layout.pieces(party.n_rows)
+        pieces[bins] = [Piece(first, last, own.bits(first, last).astype(np.uint64)) for first, last in parts]
+    return level_products(state.now(), pieces, state.cuts[party.name], values, counts)
+
+
+def keep_histograms(state: Growing, owner: str, products: Sequence[Ring]) -> None:
+    level, above = state.now(), state.histograms.get(owner)
+    state.histograms[owner] = [
+        next_histogram(level, tree, None if above is None else above[place], products[place])
+        for place, tree in enumerate(level.trees)
     ]
-    return level_products(state.now(), {bins: pieces}, [state.cuts[party.name]], values, counts)[0]
-
-
-def keep_histogram(state: Growing, owner: str, products: Ring) -> None:
-    state.histograms[owner] = next_histogram(state.now(), state.tree, state.histograms.get(owner), products)
 
 
 def keep_totals(state: Growing, values: Ring, counts: np.ndarray) -> None:
@@ -209,16 +254,17 @@ def keep_totals(state: Growing, values: Ring, counts: np.ndarray) -> None:
     if not state.totals:
         state.totals.append(Sums(sums, rows))
         return
-    above = state.totals[-1]
-    both = np.stack([sums, above.values - sums], axis=1).ravel(), np.stack([rows, above.counts - rows], axis=1).ravel()
+    above, rest = state.totals[-1].values[: len(sums)], state.totals[-1].counts[: len(rows)]
+    both = np.stack([sums, above - sums], axis=1).ravel(), np.stack([rows, rest - rows], axis=1).ravel()
     state.totals.append(Sums(*both))
 
 
 def compared_sums(state: Growing, owners: list[str]) -> tuple[Shape, Sums, Sums]:
     """Candidates of these parties, group after group, and the totals of their nodes."""
-    shape = Shape.of(state.now(), [state.cuts[name] for name in owners])
-    found = [state.histograms[name] for name in owners]
-    return shape, flat_sums([part for part in found if part is not None]), state.totals[-1].repeated(len(owners))
+    level = state.now()
+    shape = Shape.of(level, [cuts for name in owners for cuts in state.cuts[name][: len(level.trees)]])
+    found = [part for name in owners for part in state.histograms[name]]
+    return shape, flat_sums(found), state.totals[-1].repeated(len(owners))
 
 
 def by_owner(found: Fractions, owners: list[str]) -> dict[str, Fractions]:
@@ -228,10 +274,21 @@ def by_owner(found: Fractions, owners: list[str]) -> dict[str, Fractions]:
     return {name: Fractions(*(each[part] for each in found.parts())) for name, part in zip(owners, parts)}
 
 
-def all_totals(state: Growing, left: Ring) -> Ring:
-    """Shares of the sums of all nodes and of the leaves, given what the last cuts send left."""
-    last = state.totals[-1].values
-    return np.concatenate([*(level.values for level in state.totals), np.stack([left, last - left], axis=1).ravel()])
+def nodes_and_leaves(trees: Sequence[Tree]) -> list[range]:
+    """Places of those of each tree, one tree after the other."""
+    ends = np.cumsum([0, *(2 ** (tree.depth + 1) - 1 for tree in trees)]).tolist()
+    return [range(a, b) for a, b in itertools.pairwise(ends)]
+
+
+def all_totals(state: Growing) -> Ring:
+    """Shares of the sums of all nodes and of the leaves of all trees, tree after tree."""
+    found = []
+    for place, tree in enumerate(state.trees):
+        parts = [slice(place << level, (place + 1) << level) for level in range(tree.depth)]
+        found += [totals.values[part] for totals, part in zip(state.totals, parts)]
+        left = state.left[tree.depth - 1][parts[-1]]
+        found.append(np.stack([left, found[-1] - left], axis=1).ravel())
+    return np.concatenate(found)
 
 
 def node_gains(scores: Ring, depth: int) -> Ring:

@@ -5,19 +5,22 @@ The label holder's part differs by its targets and by the rows that a tree learn
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated
 
 import numpy as np
 
-from fedsift.core.arguments import Between, LabelHolder, PartyName
+from fedsift.core.arguments import AtMost, Between, LabelHolder, PartyName
 from fedsift.core.operation import ByName, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
-from fedsift.models.boost.compared.program import divided, scored, started
+from fedsift.models.boost.compared.program import divided, ended, scored, started
 from fedsift.models.boost.compared.scales import Scales
-from fedsift.models.boost.compared.state import Growing, Grown, Shares, Talk, Talks, purpose
+from fedsift.models.boost.compared.state import Growing, Grown, Learning, Shares, Talk, Talks, purpose
+from fedsift.models.boost.compared.together import MOST_MODELS, few_enough, fits
 from fedsift.models.boost.growing_tree import Boosting, Model
+from fedsift.models.boost.hidden.cuts import Layout, TreeCuts
 from fedsift.models.boost.hidden.label_holder import HiddenGradients
 from fedsift.models.boost.hidden.passive import HiddenCuts
 from fedsift.models.boost.hidden.shares import Tree, check_columns, read_trees
@@ -29,6 +32,7 @@ from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import SEED_BYTES, Ring
 
 ROWS = "boost: shared rows"
+Models = Annotated[list[Annotated[int, Between(0, 10**9)]], AtMost(MOST_MODELS)]
 
 
 @operation(
@@ -55,32 +59,39 @@ def join_shares(party: Party, *, holder: LabelHolder, first: PartyName, seed: by
 
 
 @operation(
-    "boost.expect_model", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+    "boost.expect_models", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
 )
-def expect_model(
-    party: Party, *, plan: PlanFields, logistic: bool, model: int, outputs: Annotated[int, Between(1, 1000)]
-) -> None:
-    """Begin a model: its scores are the start score, as the label holder's share. With more than two classes a booster
-    is a model a class (``outputs``), each of one class against the rest."""
-    state, read = party.held(Shares), Plan.read(plan, party)
+def expect_models(
+    party: Party, *, models: Models, plans: Annotated[list[PlanFields], AtMost(MOST_MODELS)], logistic: bool,
+    outputs: Annotated[int, Between(1, 1000)],
+) -> None:  # fmt: skip
+    """Begin models that grow together: their scores are the start scores, as the label holder's share. With more than
+    two classes a booster is a model a class (``outputs``), each of one class against the rest."""
+    state, read = party.held(Shares), [Plan.read(plan, party) for plan in plans]
     if state.models and state.outputs != outputs:
-        raise OperationRefused(party.name, "expect_model", "all boosters of a run have as many outputs")
-    state.outputs = outputs
-    state.scales = Scales.of(logistic, party.n_rows, read.settings)
-    state.scores = np.zeros(party.n_rows, dtype=state.scales.words)
+        raise OperationRefused(party.name, "expect_models", "all boosters of a run have as many outputs")
+    fresh = len(models) == len(set(models)) == len(read) and not set(models) & set(state.models)
+    if not fresh or state.now is not None or any(model.due > 0 for model in state.group):
+        raise OperationRefused(party.name, "expect_models", "groups grow one after the other, each model once")
+    if not fits(party.n_rows, [plan.settings.max_depth for plan in read]):
+        raise OperationRefused(party.name, "expect_models", "more models than may grow together")
+    scales = [Scales.of(logistic, party.n_rows, plan.settings) for plan in read]
+    if len({each.units for each in scales}) != 1:
+        raise OperationRefused(party.name, "expect_models", "models that grow together have the same units")
+    start = [0.0] * len(models)
     if state.number == 0:
-        state.scores = state.scales.scores(np.full(party.n_rows, _started_at(party, model, read, outputs)))
-    state.due, state.plan = read.n_estimators, read
-    if model != len(state.models):
-        raise OperationRefused(party.name, "expect_model", "models grow one after the other")
-    state.models.append(Grown())
+        start = [_started_at(party, model, plan, outputs) for model, plan in zip(models, read)]
+    state.outputs, state.scales = outputs, scales[0]
+    state.scores = np.repeat(scales[0].scores(np.array(start))[:, None], party.n_rows, axis=1)
+    state.group = [Learning(*each, each[1].n_estimators) for each in zip(models, read, scales)]
+    state.models |= {model: Grown() for model in models}
 
 
 def _started_at(party: Party, model: int, plan: Plan, outputs: int) -> float:
     boosting = party.held(Boosting)
     booster, output = divmod(model, outputs)
     if outputs != boosting.outputs or not 0 <= booster < len(boosting.models) or boosting.models[booster].plan != plan:
-        raise OperationRefused(party.name, "expect_model", "a model that does not grow here")
+        raise OperationRefused(party.name, "expect_models", "a model that does not grow here")
     return start_score(boosting, boosting.models[booster], output)
 
 
@@ -95,24 +106,43 @@ def start_score(boosting: Boosting, model: Model, output: int) -> float:
 
 
 @operation(
-    "boost.expect_tree", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
+    "boost.expect_round", when="protection=all", discloses="control", about="acknowledgement", times="20000 a session"
 )
-def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]) -> None:
-    """One more tree of the model, and which columns it may use."""
+def expect_round(
+    party: Party, *, trees: Annotated[list[list[int]], AtMost(MOST_MODELS)], columns: dict[str, list[np.ndarray]]
+) -> None:
+    """One more tree of some models of the group, the deepest first, and which columns each may use."""
     state, own = party.held(Shares), party.held(HiddenCuts)
-    (read,) = read_trees([tree], party)
-    planned = state.plan is not None and (read.bins, read.depth) == (state.plan.bins, state.plan.settings.max_depth)
-    if not planned or state.due < 1 or read.bins not in own.cuts or party.name not in columns or read.outputs != 1:
-        raise OperationRefused(party.name, "expect_tree", "columns or bins that are not there, or several outputs")
-    layouts = {party.name: own.cuts[read.bins].layout}
+    read = read_trees(trees, party)
+    for tree in read:
+        model = state.group[tree.model] if 0 <= tree.model < len(state.group) else None
+        planned = model is not None and model.due > 0 and tree.outputs == 1
+        if not planned or model is None or (tree.bins, tree.depth) != (model.plan.bins, model.plan.settings.max_depth):
+            raise OperationRefused(party.name, "expect_round", "columns or bins that are not there, or other trees")
+    ordered = all(a.depth >= b.depth for a, b in itertools.pairwise(read))
+    if state.now is not None or not read or not ordered or len({tree.model for tree in read}) != len(read):
+        raise OperationRefused(party.name, "expect_round", "a round has a tree a model, the deepest first")
+    layouts = {party.name: {bins: each.layout for bins, each in own.cuts.items()}}
     if HiddenGradients in party.state:
-        layouts |= {name: peer.layouts[read.bins] for name, peer in party.held(HiddenGradients).peers.items()}
-    for name, layout in layouts.items():
-        if name not in columns:
-            raise OperationRefused(party.name, "expect_tree", "columns of a party are missing")
-        check_columns(columns[name], len(layout.counts), party)
-    cuts = {name: layout.tree(columns[name].astype(np.int64)) for name, layout in layouts.items()}
-    state.now = Growing(Tree(0, read.bins, read.depth, 1), cuts)
+        layouts |= {name: peer.layouts for name, peer in party.held(HiddenGradients).peers.items()}
+    cuts = {name: _candidates(party, read, of, columns.get(name, [])) for name, of in layouts.items()}
+    state.now = Growing(read, cuts, own=[[] for _ in read])
+
+
+def _candidates(
+    party: Party, trees: list[Tree], layouts: dict[int, Layout], columns: list[np.ndarray]
+) -> list[TreeCuts]:
+    """What each tree may cut of the columns of one party."""
+    if len(columns) != len(trees) or any(tree.bins not in layouts for tree in trees):
+        raise OperationRefused(party.name, "expect_round", "columns or bins of a party are missing")
+    found = []
+    for tree, chosen in zip(trees, columns):
+        layout = layouts[tree.bins]
+        check_columns(chosen, len(layout.counts), party)
+        found.append(layout.tree(chosen.astype(np.int64)))
+    if not few_enough([(len(part.candidates), tree.depth) for part, tree in zip(found, trees)]):
+        raise OperationRefused(party.name, "expect_round", "more trees than may grow together")
+    return found
 
 
 @operation(
@@ -124,36 +154,51 @@ def expect_tree(party: Party, *, tree: list[int], columns: dict[str, np.ndarray]
     concerns="own columns and labels",
     reply=ByName(SealedBox),
     times="20000 a session",
-    after="boost.expect_tree",
+    after="boost.expect_round",
 )
 def begin_tree(party: Party, *, sampled: bool, dealt: list[np.ndarray]) -> dict[str, SealedBox]:
-    """The gradients of the tree, from shared scores. ``dealt``: the dealer's corrections, for the label holder."""
+    """The gradients of the trees, from shared scores. ``sampled``: a tree learns from some rows alone; ``dealt``: the
+    dealer's corrections, for the label holder."""
     state = party.held(Shares)
-    _, scales = state.growing(party)
-    targets, learnt = np.zeros(party.n_rows, np.uint64), None
+    now, scales = state.growing(party)
+    scores = state.scores[now.models]
+    targets, learnt = np.zeros(scores.shape, np.uint64), None
     if sampled:
-        learnt = np.zeros((1, (party.n_rows + 7) // 8), np.uint8)
+        learnt = np.zeros((len(scores), (party.n_rows + 7) // 8), np.uint8)
     if state.number == 0:
-        targets, rows = _learnt(party, state, scales)
+        told = [_learnt(party, state, scales, place) for place in now.models]
+        targets, rows = (np.stack(parts) for parts in zip(*told))
         if learnt is None and not rows.all():
-            raise OperationRefused(party.name, "begin_tree", "the tree does not learn from all rows")
-        learnt = None if learnt is None else np.packbits(rows)[None]
-    program = started(state.rows.source, scales, state.scores, targets, learnt)
+            raise OperationRefused(party.name, "begin_tree", "the trees do not learn from all rows")
+        learnt = None if learnt is None else np.packbits(rows, axis=1)
+    program = started(state.rows.source, scales, scores, targets, learnt)
     return state.begin_rows(party, program, dealt)
 
 
-def _learnt(party: Party, state: Shares, scales: Scales) -> tuple[Ring, np.ndarray]:
-    """The label holder's targets, and the rows that the tree learns from."""
+def _learnt(party: Party, state: Shares, scales: Scales, place: int) -> tuple[Ring, np.ndarray]:
+    """The label holder's targets, and the rows that the next tree of a model learns from."""
     boosting = party.held(Boosting)
-    (model, output), labels = state.learner(boosting), boosting.labels
+    (model, output), labels = state.learner(boosting, place), boosting.labels
     values = labels.values if state.outputs == 1 else (labels.values == output).astype(float)
     if labels.task == "regression":
         middle, size = spread(model, values)
         values = (values - middle) / size
     rows = model.train
     if model.plan.subsample < 1:
-        rows = rows & (model.generator.random(party.n_rows) < model.plan.subsample)
+        drawn = sampler(party, state, place, model).random(party.n_rows)
+        rows = rows & (drawn < model.plan.subsample)
     return scales.targets(np.where(rows, np.clip(values, -1, 1), 0.0)), rows
+
+
+def sampler(party: Party, state: Shares, place: int, model: Model) -> np.random.Generator:
+    """Of the rows of a model's trees: the booster's own, and with several classes one for each of these."""
+    number = state.group[place].number
+    if state.outputs == 1:
+        return model.generator
+    if number not in state.samplers:
+        output = number % state.outputs
+        state.samplers[number] = party.generator(f"boost: rows of a tree of class {output}", model.plan.seed)
+    return state.samplers[number]
 
 
 def spread(model: Model, values: np.ndarray) -> tuple[float, float]:
@@ -192,20 +237,22 @@ def row_step(party: Party, *, boxes: dict[str, SealedBox]) -> dict[str, SealedBo
     times="240000 a session",
 )
 def divide_rows(party: Party, *, boxes: dict[str, SealedBox], dealt: list[np.ndarray]) -> dict[str, SealedBox]:
-    """The next level of the tree, or the new scores. ``boxes``: to the label holder, who goes left at the others' cuts,
-    under masks."""
+    """The next level of the trees, or after the last one the new scores. ``boxes``: to the label holder, who goes left
+    at the others' cuts, under masks."""
     state = party.held(Shares)
     now, scales = state.growing(party)
-    if now.going is None or now.rows is None or (now.last and not state.models[-1].leaves):
+    more = now.going_on
+    if now.going is None or now.rows is None or not (more or now.leaves):
         raise OperationRefused(party.name, "divide_rows", "nobody has cut the nodes of this level")
     if state.number == 0:
         for name in party.held(Pairs).peers:
             now.going = now.going ^ heard_cuts(party, name, boxes, state.step, now.going.shape)
-    if now.last:
-        leaves = np.array([state.models[-1].leaves[-1]], dtype=np.uint64)
-        program = scored(state.rows.source, state.scores, now.rows.bits, now.going, leaves, scales.leaf_width)
-        return state.begin_rows(party, program, dealt)
-    return state.begin_rows(party, divided(state.rows.source, now.rows, now.going), dealt)
+    going, now.going = now.going, None
+    now.ends[:0] = ended(now.rows.bits, going, len(now.now().trees), more)
+    if more:
+        return state.begin_rows(party, divided(state.rows.source, now.rows, going, more), dealt)
+    program = scored(state.rows.source, state.scores[now.models], now.ends, now.leaves, scales.leaf_width)
+    return state.begin_rows(party, program, dealt)
 
 
 def heard_cuts(party: Party, name: str, boxes: dict[str, SealedBox], step: int, shape: tuple[int, ...]) -> Bits:
@@ -218,4 +265,4 @@ def heard_cuts(party: Party, name: str, boxes: dict[str, SealedBox], step: int, 
     return heard
 
 
-OPERATIONS = (join_shares, expect_model, expect_tree, begin_tree, row_step, divide_rows)
+OPERATIONS = (join_shares, expect_models, expect_round, begin_tree, row_step, divide_rows)
