@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,12 @@ class Case:
     bounded: bool = False  # ranges of columns are public: those of rows that did not take part
 
 
-def selector(name: str, **settings: Any) -> Callable[[], Any]:
-    return lambda: select.METHODS[name](**settings)
+def _selector(method: str, **settings: Any) -> Any:
+    return select.METHODS[method](**settings)
+
+
+def selector(method: str, **settings: Any) -> Callable[[], Any]:
+    return partial(_selector, method, **settings)
 
 
 def model(module: str, name: str, **settings: Any) -> Callable[[], Any]:

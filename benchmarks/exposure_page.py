@@ -1,7 +1,8 @@
 """docs/exposure.md, made from benchmarks/results/exposure.jsonl; ``exposure.py`` measures, this only arranges.
 
 A cell is a case (a method with its options) and a set; what stands on the page of a cell is what its last version
-showed. ``worst_of`` is the figure of a method that docs/choosing.md prints.
+showed. ``worst_of`` is the figure of a case; which one docs/choosing.md prints of a method says
+``exposure_defaults.py``.
 """
 
 from __future__ import annotations
