@@ -136,8 +136,8 @@ def test_the_exposure_page_says_what_changed_since_the_version_before(monkeypatc
 
 def row_of(case: str, value: float, **more) -> dict:
     return {"method": case, "set": "bank", "attack": "bits_give_cells", "role": "active", "target": "columns",
-            "metric": "cells in their true bin", "guess": 0.4, "baseline": 0.4, "control": None, "knows": "", "note": "",
-            "declared": "in words", "commit": "a", "value": value, **more}  # fmt: skip
+            "metric": "cells in their true bin", "guess": 0.4, "baseline": 0.4, "control": None, "knows": "",
+            "note": "", "declared": "in words", "commit": "a", "value": value, **more}  # fmt: skip
 
 
 def test_the_figure_of_a_method_is_that_of_a_run_as_large_as_by_default(monkeypatch):
