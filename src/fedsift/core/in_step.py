@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedsift.core.federation import Federation
 
 T = TypeVar("T")
-#: Cells (rows x columns) of all conversations that go side by side: parties keep the numbers of each.
+#: Numbers (rows x columns) of all conversations that go side by side: parties keep those of each.
 ROOM = 2**24
 
 
@@ -47,9 +47,10 @@ def in_step(fed: Federation, turns: Sequence[Callable[[], T]], what: str, at_onc
     return results
 
 
-def room_for(fed: Federation) -> int:
-    """How many conversations over all of this view's cells may go side by side."""
-    return max(1, ROOM // max(1, fed.n_rows * sum(fed.n_columns.values())))
+def room_for(fed: Federation, numbers: int = 0) -> int:
+    """How many conversations over all of this view's cells may go side by side; ``numbers`` of a row, where parties
+    keep more of them than there are columns (a column in eight bins is eight)."""
+    return max(1, ROOM // max(1, fed.n_rows * max(numbers, sum(fed.n_columns.values()))))
 
 
 class _Unwatched(Work):
