@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from choosing_words import WORDS
-from exposure_page import worst_of
+from exposure_defaults import worst_by_default
 from provenance import BINS, commit, count_old
 from sklearn.datasets import load_breast_cancer
 
@@ -145,10 +145,12 @@ def costs(name: str, facts: dict[str, Any]) -> str:
 
 def attacked(name: str) -> str:
     """The worst figure of the audit's attacks on a method, in a few words."""
-    worst = worst_of(name)
-    if worst is None:
+    found = worst_by_default(name)
+    if found is None:
         return "none measured"
+    worst, smaller = found
     known = f"guess {worst['guess']:.2f}, baseline {worst['baseline']:.2f}; {worst['set']}"
+    known += ", a smaller run" if smaller else ""
     return f"{worst['target']}, by the {worst['role']} role: {worst['metric']} {worst['value']:.2f} ({known})"
 
 
@@ -179,7 +181,10 @@ def table(figures: dict[str, Any]) -> str:
           for name in known),
         "",
         "The last column is the attack that adds most to guess and baseline over all sets of the page",
-        "[Exposure](exposure.md): success (guess, baseline). Attacks are lower bounds; none measured is no news.",
+        "[Exposure](exposure.md): success (guess, baseline), of runs in the form that the method has by default and,",
+        "where that was measured, as large. Of *a smaller run* (fewer trees, epochs, rounds) a default one may show",
+        "more.",
+        "Attacks are lower bounds; none measured is no news.",
         END,
     ])  # fmt: skip
 

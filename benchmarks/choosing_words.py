@@ -52,7 +52,8 @@ WORDS: dict[str, dict[str, str]] = {
         "good": "you want columns for boosted trees and have time for a search",
         "not": (
             "`top_gain` will do: on Sonar the swarm was [below it](results.md#pso-evffs) (0.899 against 0.904); the "
-            "run above is tiny, its default swarm took 222 s and 902 MB on Sonar"
+            "run above is tiny, its default swarm took 222 s and 902 MB on Sonar; the label holder may not place the "
+            "others' cells (the swarm grows thousands of trees)"
         ),
     },
     "top_gain": {
@@ -80,7 +81,7 @@ WORDS: dict[str, dict[str, str]] = {
     "gini": {
         "page": "gini.md",
         "good": (
-            "a first look that reveals the least: one number a column; [0.835 on Madelon](results.md#fedsdg-fs) when "
+            "a first look that nobody with rows learns a number from; [0.835 on Madelon](results.md#fedsdg-fs) when "
             "told the number, where gates have 0.881"
         ),
         "not": "columns matter only together, or repeat each other",

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from exposure_cases import FILES, Case
+from exposure_defaults import told as parameters
 from exposure_models import every_case, missing
 from exposure_page import FIGURES, PAGE, render, rows_of
 from provenance import commit
@@ -176,6 +177,7 @@ def lines(method: str, name: str, data: Path, made: str, limit: int) -> list[str
     told = [f for f in measured if f["attack"] in ever or not f["note"].startswith("nothing to read")]
     told += gone(measured, known)
     told = told or [{"attack": "", "note": "no attack had anything to read"}]
+    told[0] = {**told[0], "parameters": parameters(every_case()[method].make())}
     return [json.dumps({"commit": made, "method": method, "set": name, **_rounded(found)}) for found in told]
 
 

@@ -1,7 +1,8 @@
 """docs/exposure.md, made from benchmarks/results/exposure.jsonl; ``exposure.py`` measures, this only arranges.
 
 A cell is a case (a method with its options) and a set; what stands on the page of a cell is what its last version
-showed. ``worst_of`` is the figure of a method that docs/choosing.md prints.
+showed. ``worst_of`` is the figure of a case; which one docs/choosing.md prints of a method says
+``exposure_defaults.py``.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ nothing to guess and baseline. Version is the commit that was measured.
 
 Two parties (four in a grid), at most 800 rows of each set where no other number is given, trees, rounds and epochs
 lowered: an attack reads the first ones as it would the last ones, but of more trees it reads more cells (see "as many
-trees"). Where a method fits others (`auto`, `stable`) each of these jobs is attacked, and the figure that adds most
-stands. In one process nobody is sent a result: `keep_result`, the end of a deployed job, is added as
+trees"; of wide tables `explain` measures twelve columns). Where a method fits others (`auto`, `stable`) each of these
+jobs is attacked, and the figure that adds most stands. In one process nobody is sent a result: `keep_result`, the end of a deployed job, is added as
 `Selection.for_party` makes it. Scores and first components do not say which of two classes is which: that bit is given
 to attacks and baselines alike. Sites have no policy here: the [rules of a site](party.md) (bits of exact numbers, rows
 of a view, noise under a budget) refuse some of these runs, statistics of many columns above all.

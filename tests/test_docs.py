@@ -134,6 +134,52 @@ def test_the_exposure_page_says_what_changed_since_the_version_before(monkeypatc
     assert page.worst_of("muse") is None
 
 
+def row_of(case: str, value: float, **more) -> dict:
+    return {"method": case, "set": "bank", "attack": "bits_give_cells", "role": "active", "target": "columns",
+            "metric": "cells in their true bin", "guess": 0.4, "baseline": 0.4, "control": None, "knows": "",
+            "note": "", "declared": "in words", "commit": "a", "value": value, **more}  # fmt: skip
+
+
+def test_the_figure_of_a_method_is_that_of_a_run_as_large_as_by_default(monkeypatch):
+    page, defaults = script("exposure_page"), script("exposure_defaults")
+    large = "top_gain, as many trees as by default"
+    rows = [row_of("top_gain", 0.6), row_of("top_gain, all", 0.45), row_of("top_gain, three runs", 0.99)]
+    monkeypatch.setattr(page, "rows_of", lambda: rows)
+    lowered = defaults.worst_by_default("top_gain")
+    assert lowered is not None
+    assert lowered[1], "it says that the run was a smaller one"
+    told = defaults.told(METHODS["top_gain"](protection="coordinator"))
+    rows.append(row_of(large, 0.85, parameters=told))
+    default = METHODS["top_gain"]().protection
+    found = defaults.worst_by_default("top_gain")
+    assert (found[0]["value"], found[1]) == ((0.85, False) if default == "coordinator" else (0.45, True))
+    rows.append(row_of(large, 0.5, commit="b", parameters=defaults.told(METHODS["top_gain"]())))
+    assert defaults.worst_by_default("top_gain")[0]["value"] == (0.6 if default == "coordinator" else 0.5)
+
+
+def test_a_row_of_another_form_than_the_default_is_no_figure_of_the_method(monkeypatch):
+    """What was run counts: rows that were measured before a default changed are not those of the new one."""
+    page, defaults = script("exposure_page"), script("exposure_defaults")
+    told = {**defaults.told(METHODS["boruta"]()), "protection": repr("another")}
+    monkeypatch.setattr(page, "rows_of", lambda: [row_of("boruta", 0.9, parameters=told)])
+    assert defaults.worst_by_default("boruta") is None
+
+
+def test_no_figure_on_the_choosing_page_is_below_that_of_a_default_run():
+    """On the rows as they are: of every method, in the form that it has today."""
+    page, defaults = script("exposure_page"), script("exposure_defaults")
+    cases, text = script("exposure_models").every_case(), (ROOT / "docs" / "choosing.md").read_text()
+    most = {name: defaults.worst_by_default(name) for name in METHODS}
+    for name, sets in page.by_cell().items():
+        method = defaults.method_of(cases[name])
+        for cell in sets.values() if method else ():
+            if defaults.is_smaller(method, defaults.measured(cases[name], cell)) is None:
+                continue
+            worst, _ = most[method] or ({"value": 0, "guess": 0, "baseline": 0, "metric": ""}, True)
+            assert max([page.added(row) for row in cell.told], default=0.0) <= page.added(worst), (name, method)
+            assert f"{worst['metric']} {worst['value']:.2f}" in text or not cell.told, method
+
+
 def test_choosing_a_method_has_every_method_and_the_registrys_own_words():
     choosing = script("choosing")
     page, figures = (ROOT / "docs" / "choosing.md").read_text(), choosing.read()

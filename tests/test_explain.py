@@ -16,11 +16,13 @@ from typer.testing import CliRunner
 
 import fedsift as fs
 from fedsift.cli.main import app
+from fedsift.core import in_step
 from fedsift.core.identity import introduce
 from fedsift.core.message import decode
 from fedsift.core.party import Party
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import DataError, ParameterError, PolicyRefused
+from fedsift.evaluate import explaining
 from fedsift.jobs import training
 from fedsift.jobs.job_file import load_job
 from fedsift.models.boost.bins import ColumnBins
@@ -231,6 +233,38 @@ def test_a_shuffle_is_the_partys_own_and_repeats_for_itself():
     )
     assert once == again
     assert once != other
+
+
+def test_only_the_columns_that_are_named_are_shuffled():
+    X, y = table(200)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    names = fed.column_names()
+    model = fs.VerticalAdditive().fit(fed)
+    log = fed._link.transport = Recording(fed._link.transport)
+    found = fs.explain(fed, model, repeats=1, columns={"shop": names["shop"][:1]})
+    assert found.frame[["party", "feature"]].values.tolist() == [["shop", names["shop"][0]]]
+    told = [decode(data)["operation"] for sender, _, data in log.log if sender == "coordinator"]
+    assert told.count("additive.open_unseen_rows") == 4, "at both parties, as it is and shuffled"
+    for wrong, said in (({"shop": ["none"]}, "shop.none"), ({"nobody": []}, "nobody")):
+        with pytest.raises(ParameterError, match=f"there is no {said}"):
+            fs.explain(fed, model, columns=wrong)
+    with pytest.raises(ParameterError, match="all columns at once"):
+        fs.explain(fed, fs.SecureBoostClassifier(n_estimators=1, max_depth=1).fit(fed), columns=names)
+
+
+def test_measures_side_by_side_are_bounded_by_the_numbers_of_the_model(monkeypatch):
+    """A column in eight bins is eight numbers a row, and every measure has all of them at every party: by its columns
+    alone so many went side by side that 500 columns of 800 rows took 5 GB."""
+    X, y = table(200)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    model = fs.VerticalAdditive().fit(fed)
+    numbers, columns = model.numbers_a_row, sum(fed.n_columns.values())
+    assert numbers > 4 * columns
+    monkeypatch.setattr(in_step, "ROOM", 2 * fed.n_rows * numbers)
+    told = []
+    monkeypatch.setattr(explaining, "in_step", lambda *asked: told.append(asked[-1]) or in_step.in_step(*asked))
+    fs.explain(fed, model, repeats=1)
+    assert told == [2]
 
 
 def test_what_cannot_be_explained_says_so():

@@ -203,7 +203,6 @@ WAIVERS: dict[str, str] = {
     "model.measure": "One measure over all rows of a fold, of predictions that the label holder is to have.",
     "model.keep_by_id": "Predictions that the label holder is to have, by id.",
     "boost.join_shares": "Random numbers from the dealer: nothing of anybody's rows.",
-    "boost.hear_scores": "Scores of its rows, summed over all trees of a model: its own predictions.",
     "boost.hear_predicted": "Predictions of its rows, measured where they are read: boost.predicted.",
     "boost.hold_predicted": "The same predictions as boost.predicted; what left and right tell is measured there: "
     "walk_down.",
@@ -214,7 +213,6 @@ WAIVERS: dict[str, str] = {
     "study.scale_target": "Mean and deviation of the target over all parties: two numbers.",
     "sine_network.hold": "The same outputs of the same rows, measured where they are read: sine_network.predict.",
     # One number over held-out rows
-    "boost.held_out_scores": "One score over all held-out rows a model.",
     "flafe.held_out_error": "Two numbers over all held-out rows a model.",
     "network.score_held": "One score over many rows.",
     "network.score_rows": "One score over many rows; in the open form alone, embeddings are measured where they are "

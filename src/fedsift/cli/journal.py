@@ -67,6 +67,10 @@ def _show(facts: JournalFacts, file: Path) -> None:
     console.show(
         f"noise: epsilon {facts.epsilon:.2f} so far at delta {DELTA:g}; total_epsilon = {facts.total_epsilon:g}"
     )
+    if facts.most_sides:
+        console.show(
+            f"sides of cuts: {facts.most_sides:.2f} for each bit of a row so far; max_sides = {facts.max_sides}"
+        )
     if facts.predicted_alone:
         console.show(
             f"rows predicted alone or among few within a day: {facts.predicted_alone}; "

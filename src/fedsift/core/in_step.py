@@ -23,7 +23,7 @@ from fedsift.core.transports.base import Aborted, Delivery
 from fedsift.errors import MessageError
 
 T = TypeVar("T")
-#: Cells (rows x columns) of all conversations that go side by side: parties keep the numbers of each.
+#: Numbers (rows x columns) of all conversations that go side by side: parties keep those of each.
 ROOM = 2**24
 
 
@@ -66,9 +66,10 @@ def in_step(fed: Conversing, turns: Sequence[Callable[[], T]], what: str, at_onc
     return results
 
 
-def room_for(fed: Conversing) -> int:
-    """How many conversations over all of this view's cells may go side by side."""
-    return max(1, ROOM // max(1, fed.n_rows * sum(fed.n_columns.values())))
+def room_for(fed: Conversing, numbers: int = 0) -> int:
+    """How many conversations over all of this view's cells may go side by side; ``numbers`` of a row, where parties
+    keep more of them than there are columns (a column in eight bins is eight)."""
+    return max(1, ROOM // max(1, fed.n_rows * max(numbers, sum(fed.n_columns.values()))))
 
 
 class _Unwatched(Work):

@@ -159,6 +159,9 @@ class Site:
     def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
         """Called by a step that sets some of its view's rows apart: sums over them are about these alone."""
 
+    def tell_sides(self, party: Party, step: str, sides: int, held: float) -> None:
+        """Called by a step that tells of each row up to so many ``sides`` of cuts; its columns hold ``held`` bits."""
+
     def _failed(self, marked: Operation, request: Request) -> None:
         """Called when an operation has ended in an error that may depend on the rows: that it came tells something."""
 
@@ -180,10 +183,8 @@ class Site:
         return Party(self, view, state, round, run, session)
 
     def cache(self, view: str) -> dict[object, object]:
-        """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again.
-
-        A view that was defined anew has other rows: nothing of the old ones is taken for them.
-        """
+        """What was computed for a view: a table, bins. Kept for the views used last; the rest is made again. A view
+        that was defined anew has other rows: nothing of the old ones is taken for them."""
         defined, cache = self._caches.pop(view, (None, {}))
         if defined is not self.views[view]:
             cache = {}

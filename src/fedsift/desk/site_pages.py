@@ -292,6 +292,7 @@ class SitePages:
                 ("smallest group of rows told apart", f"{smallest}; min_rows = {told.min_rows}"),
                 ("bits a row", f"at most {told.most_bits_a_row:.4f} so far; max_bits = {told.max_bits}"),
                 ("noise", f"epsilon {told.epsilon:.2f} so far; total_epsilon = {told.total_epsilon:g}"),
+                ("sides of cuts", f"{told.most_sides:.2f} for each bit of a row so far; max_sides = {told.max_sides}"),
                 ("rows predicted alone or among few", f"{told.predicted_alone} within a day; "
                                                       f"few_rows_a_day = {told.few_rows_a_day}"),
             ])),

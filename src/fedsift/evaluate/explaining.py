@@ -8,6 +8,7 @@ policies decide.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +26,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.shuffling import Shuffled
 
 Boosted = (SecureBoostClassifier, SecureBoostRegressor)
+Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,9 @@ class Explanation:
 
 
 def explain(
-    fed: Federation, model: FederatedModel, *, repeats: int = 3, metric: str = "auto", rows: bool = False
-) -> Explanation:
+    fed: Federation, model: FederatedModel, *, repeats: int = 3, metric: str = "auto", rows: bool = False,
+    columns: Mapping[str, Sequence[str]] | None = None,
+) -> Explanation:  # fmt: skip
     """Which columns a model goes by, over these rows.
 
     Parameters
@@ -63,6 +66,9 @@ def explain(
         is shuffled (labels needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores.
     repeats : how often a column is shuffled. metric : ``auto`` is ``auc`` or ``r2``; ``accuracy``.
     rows : boosted trees: also the values of each row, where the policies allow it.
+    columns : models that are measured: which columns are shuffled, names by party; left out, all of them. Each costs as
+        much as a prediction of all rows, in which every party hides all of its columns again: of a table of hundreds of
+        columns name those that matter.
 
     Examples
     --------
@@ -77,13 +83,15 @@ def explain(
     if isinstance(model, Boosted):
         if model.protection == "all":
             raise ParameterError("protection='all' keeps leaves from everybody, so nobody can explain its trees")
+        if columns is not None:
+            raise ParameterError("columns are for models that are measured; Shapley values are of all columns at once")
         return _of_trees(fed, model, rows)
     if rows:
         raise ParameterError("values of single rows are for boosted trees; of other models columns are shuffled")
     if not model.measured_unseen or not fed.passive:
         can = "boosted trees, linear and additive models and networks on shares can"
         raise ParameterError(f"{type(model).__name__} cannot be explained; {can}")
-    return _of_shuffling(fed, model, repeats, metric)
+    return _of_shuffling(fed, model, repeats, metric, columns)
 
 
 def _of_trees(fed: Federation, model: FederatedModel, rows: bool) -> Explanation:
@@ -100,16 +108,31 @@ def _of_trees(fed: Federation, model: FederatedModel, rows: bool) -> Explanation
     return Explanation("mean absolute Shapley value, in raw scores", frame, by_row)
 
 
-def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: str) -> Explanation:
+def _chosen_places(names: Mapping[str, Sequence[str]], columns: Mapping[str, Sequence[str]] | None) -> list[Place]:
+    """Party and number of each column that is asked about."""
+    every = [(party, column) for party, found in names.items() for column in range(len(found))]
+    if columns is None:
+        return every
+    for party, asked in columns.items():
+        unknown = next((column for column in asked if column not in names.get(party, ())), None)
+        if party not in names or unknown is not None:
+            raise ParameterError(f"columns: there is no {party if party not in names else f'{party}.{unknown}'}")
+    return [(party, column) for party, column in every if names[party][column] in columns.get(party, ())]
+
+
+def _of_shuffling(
+    fed: Federation, model: FederatedModel, repeats: int, metric: str, columns: Mapping[str, Sequence[str]] | None
+) -> Explanation:
     chosen = {"auto": "auc" if model.task_ == "classification" else "r2"}.get(metric, metric)
-    whole, names = model.figures(fed, [chosen])[chosen], fed.column_names()
+    names = fed.column_names()
+    places = _chosen_places(names, columns)
+    whole = model.figures(fed, [chosen])[chosen]
     if not np.isfinite(whole):
         raise DataError(
             f"the labels of these {fed.n_rows:,} rows are all the same, so there is no {chosen} of them: give more rows"
         )
     with model._run(fed) as run:  # the model's columns alone, where all parties are in this process
         inside = place_of(fed, run)
-    places = [(party, column) for party, columns in names.items() for column in range(len(columns))]
     known = {(party, column): inside[party][column] for party, column in places}
     asked = [
         Shuffled(*place, repeat)
@@ -117,7 +140,7 @@ def _of_shuffling(fed: Federation, model: FederatedModel, repeats: int, metric: 
         for repeat in range(repeats)
     ]
     measures = [partial(model.figures, fed, [chosen], shuffled) for shuffled in asked]
-    found = in_step(fed, measures, "measure", room_for(fed))
+    found = in_step(fed, measures, "measure", room_for(fed, model.numbers_a_row))
     told = {shuffled: whole - figures[chosen] for shuffled, figures in zip(asked, found)}
     lines = []
     for party, column in places:

@@ -129,6 +129,11 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
         """Whether it can be measured on shares, so that nobody sees the score of a row."""
         return self._on_shares
 
+    @property
+    def numbers_a_row(self) -> int:
+        """How many numbers all parties keep of a row where that is more than one a column; 0 where it is not."""
+        return 0
+
     # What a subclass supplies.
     def _check(self, fed: Federation) -> None:
         """Raise ``ParameterError`` for values that make no sense, before anything is sent."""

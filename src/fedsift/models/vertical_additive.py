@@ -231,6 +231,10 @@ class VerticalAdditive(FederatedModel):
         self.n_iter_ = len(self.curve_)
         return list(names)
 
+    @property
+    def numbers_a_row(self) -> int:
+        return sum(self._widths.values())
+
     def _hold(self, run: Federation) -> None:
         """One step of a descent in which the label holder opens the scores and nothing is learned from them."""
         run.ask(open_rows, to=run.parties, model=self.model_id_)

@@ -312,6 +312,16 @@ class Journal:
     def add(self, line: Line) -> None:
         self._db.execute(f"INSERT INTO lines ({_COLUMNS}) VALUES ({_PLACES})", astuple(line))
 
+    def add_up(self, line: Line) -> None:
+        """Into the line that this run has of the same step and rows, where there is one."""
+        same = self._db.execute(
+            "UPDATE lines SET at = ?, statistics = statistics + ?, bits = bits + ? "
+            "WHERE run = ? AND operation = ? AND row_set = ? AND form = ?",
+            (line.at, line.statistics, line.bits, line.run, line.operation, line.row_set, line.form),
+        )
+        if not same.rowcount:
+            self.add(line)
+
     # -- state -----------------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from fedsift.crypto.dp import rho_to_epsilon
 from fedsift.site.journal import Journal, Line, a_day_ago
-from fedsift.site.journal_rules import ANSWER, DELTA, REFUSAL, ROW_BY_ROW, VOID
+from fedsift.site.journal_rows import ROW_BY_ROW, sides_told
+from fedsift.site.journal_rules import ANSWER, DELTA, REFUSAL, VOID
 from fedsift.site.policy import Policy
 
 DECISION = "decision"  # the form of a line that says what people decided: nothing was let out by it
@@ -17,8 +18,8 @@ DECISION = "decision"  # the form of a line that says what people decided: nothi
 
 @dataclass(frozen=True)
 class JournalFacts:
-    """``most_bits_a_row`` beside ``max_bits``, ``epsilon`` beside ``total_epsilon``, ``predicted_alone`` beside
-    ``few_rows_a_day``: the second is the limit."""
+    """``most_bits_a_row`` beside ``max_bits``, ``epsilon`` beside ``total_epsilon``, ``most_sides`` beside
+    ``max_sides``, ``predicted_alone`` beside ``few_rows_a_day``: the second is the limit."""
 
     party: str
     known_rows: int
@@ -30,6 +31,8 @@ class JournalFacts:
     rho: float
     epsilon: float
     total_epsilon: float
+    most_sides: float  # told of a row, for each bit that its columns hold
+    max_sides: float | Literal["any"]
     predicted_alone: int  # rows within a day, or with fewer others than min_rows
     few_rows_a_day: int
     lines: list[Line]
@@ -49,6 +52,8 @@ class JournalFacts:
             rho=rho,
             epsilon=rho_to_epsilon(rho, DELTA) if rho > 0 else 0.0,
             total_epsilon=policy.total_epsilon,
+            most_sides=float(sides_told(kept).max(initial=0.0)),
+            max_sides=policy.max_sides,
             predicted_alone=sum(
                 line.rows
                 for line in lines

@@ -10,8 +10,8 @@ few exact sums on many rows are then equations for the rest (ten sums on 100 row
 lattice reduction). A neutral coordinator holds no row: the same sums are, to it, about nobody it knows, so its openings
 are written down and not counted; but for figures of the answer itself (how good a model is, what a partner adds), which
 count a tenth: a coordinator that chooses models and asks for their scores would read labels otherwise. What is told row
-by row (left or right in a tree) is judged by the audit's figures, not here: it would exceed any such budget at once;
-scores of rows that the label holder reads (predictions) are written down, and limited by how often: ``max_row_scores``.
+by row would exceed any such budget at once, and has limits of its own (``journal_rows.py``): how often the label holder
+reads scores of a row (predictions), and on how many sides of cuts it hears that a row lies, over the trees of all jobs.
 The answer counts too: which of its columns were kept tells a party something about the labels. So does a refusal, one
 bit each.
 
@@ -45,6 +45,7 @@ from fedsift.site.answer_bits import answer_bits
 from fedsift.site.journal import Journal, Line, RowSet, a_day_ago, now
 from fedsift.site.journal_atoms import Whole
 from fedsift.site.journal_noise import is_noisy, spent
+from fedsift.site.journal_rows import ROW_BY_ROW, SIDES, check_few, check_scores, check_sides
 from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.journal")
@@ -52,7 +53,7 @@ log = logging.getLogger("fedsift.site.journal")
 COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
 FEW_IDS = "alignment of few ids"  # for predictions
-ROWS, DESCRIBED, ROW_BY_ROW = "rows", "number of classes", "row by row"
+ROWS, DESCRIBED = "rows", "number of classes"
 RESULT = "result"  # who opens a figure of the answer itself
 #: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
 #: than one bit a row, however many models, evaluations and values are asked for.
@@ -230,22 +231,24 @@ class JournalRules:
 
     def _write_row_by_row(self, asked: Asked, readers: tuple[str, ...]) -> None:
         """Numbers of every row: how often those of one row may be read is limited, not how many bits they have."""
-        rows, each = self._row_set(asked), row_by_row(None)
-        with self._writing(asked.marked.short_name) as journal:
-            often = np.zeros(len(journal.rows), dtype=np.int64)
-            for line in journal.lines(f"form = '{ROW_BY_ROW}'"):
-                often[journal.members(line.row_set)] += 1
-            told = 1 + int(often[journal.inside(rows)].max(initial=0))
-            self.policy.check_row_scores(self.party, asked.marked.short_name, told)
+        rows, each, operation = self._row_set(asked), row_by_row(None), asked.marked.short_name
+        with self._writing(operation) as journal:
+            check_scores(journal, self.policy, self.party, operation, rows)
             if asked.job.purpose == PREDICTIONS and rows.persons < self.policy.min_rows:
-                few = [line.rows for line in journal.lines(f"form = '{ROW_BY_ROW}' AND at >= '{a_day_ago()}'")]
-                today = sum(number for number in few if number < self.policy.min_rows)
-                self.policy.check_few_rows(self.party, asked.marked.short_name, today + len(rows.numbers))
+                check_few(journal, self.policy, self.party, operation, rows)
             journal.keep_set(rows, exact=False)
-            journal.add(
-                self._line(asked, rows, operation=asked.marked.id, readers=", ".join(readers), form=ROW_BY_ROW,
-                           statistics=len(rows.numbers), bits=each.bits * len(rows.numbers))
-            )  # fmt: skip
+            told = {"operation": asked.marked.id, "readers": ", ".join(readers), "form": ROW_BY_ROW}
+            count = len(rows.numbers)
+            journal.add(self._line(asked, rows, **told, statistics=count, bits=each.bits * count))
+
+    def tell_sides(self, asked: Asked, sides: int, held: float) -> None:
+        """On which side of so many cuts each row may be told to lie, of columns that ``held`` bits a row would tell."""
+        rows, part = self._row_set(asked), sides / max(1.0, held)
+        told = {"operation": asked.marked.id, "readers": asked.job.active or COORDINATOR, "form": SIDES}
+        with self._writing(asked.marked.short_name) as journal:
+            check_sides(journal, self.policy, self.party, asked.marked.short_name, rows, part)
+            journal.keep_set(rows, exact=False)
+            journal.add_up(self._line(asked, rows, **told, statistics=sides, bits=part))
 
     def _readers(self, asked: Asked) -> tuple[str, ...]:
         """Who can read it: ``("coordinator",)`` is one who holds no rows of these people; this party is none."""

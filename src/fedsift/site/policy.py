@@ -90,6 +90,9 @@ class Policy(Section):
     max_id_lists: int = Field(default=100, ge=1, description="a whole number, 1 or more")
     keyed_matching: bool = Field(default=False, description="true or false")
     max_row_scores: int = Field(default=20, ge=0, description="a whole number of scores a row, 0 or more")
+    max_sides: Literal["any"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=3.0, description='a number of sides for each bit that the columns hold, such as 3.0, or "any"'
+    )
     few_rows_a_day: int = Field(default=100, ge=0, description="a whole number of rows; 0 for none below min_rows")
     max_share: float = Field(default=0.9, gt=0, le=1, description="a share of a sum, such as 0.9; 1 for no such rule")
 
@@ -191,6 +194,17 @@ class Policy(Section):
                 "max_row_scores", party, operation,
                 f"the label holder has read {self.max_row_scores} scores of some of these rows, over all jobs. Measure "
                 "on shares (fs.value, fs.evaluate with model='additive'), or ask the party to raise max_row_scores",
+            )  # fmt: skip
+
+    def check_sides(self, party: str, operation: str, sides: float) -> None:
+        """Refuse more sides of cuts: with enough of them the label holder places most cells of this party's columns."""
+        if self.max_sides != "any" and sides > self.max_sides:
+            raise PolicyRefused.by(
+                "max_sides", party, operation,
+                "the label holder would hear, over the trees of all jobs, on which side of more than "
+                f"{self.max_sides:g} cuts a row lies for each bit that its columns hold: so many place their values. "
+                'Write protection = "all" (it tells nobody), grow fewer or shallower trees (n_estimators, max_depth), '
+                "or ask the party to raise max_sides",
             )  # fmt: skip
 
     def check_few_rows(self, party: str, operation: str, today: int) -> None:

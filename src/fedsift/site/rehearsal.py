@@ -189,6 +189,9 @@ class _Witness(PolicySite):
     def enter_part(self, party: Party, rows: np.ndarray, step: str) -> None:
         """Nor do parts of them."""
 
+    def tell_sides(self, party: Party, step: str, sides: int, held: float) -> None:
+        """Nor sides of cuts of their columns."""
+
     def _enter(self, asked: Asked) -> None:
         """And nothing is let out."""
 

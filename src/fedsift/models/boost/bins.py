@@ -43,6 +43,11 @@ def fitted_bins(party: Party, bins: int) -> tuple[list[ColumnBins], np.ndarray]:
     return party.cached(("boost bins", bins, most), fit)
 
 
+def held_bits(cuts: np.ndarray) -> float:
+    """How many bits say in which bins of all columns a row lies, at most, where these are their candidate cuts."""
+    return float(np.log2(1.0 + cuts).sum())
+
+
 def chosen_codes(codes: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Some of the columns; nothing is copied where it is all of them."""
     if np.array_equal(columns, np.arange(codes.shape[1])):

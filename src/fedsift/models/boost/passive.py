@@ -22,7 +22,7 @@ from fedsift.core.party import Party
 from fedsift.core.workers import side_by_side
 from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import chosen_codes, fitted_bins, safe_groups
+from fedsift.models.boost.bins import chosen_codes, fitted_bins, held_bits, safe_groups
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.level_messages import LevelNodes, TreeJobs, check_nodes
 from fedsift.models.boost.stored import SplitRecords
@@ -243,7 +243,7 @@ class _Answer:
 )
 def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut nodes. Bin edges and column names stay here; the record's number is what others get."""
-    state, records = party.held(_Summing), party.held(SplitRecords)
+    state, records = party.held_here(_Summing), party.held(SplitRecords)
     sides, numbers = [], []
     lefts = np.unpackbits(cuts["left"]).astype(bool)
     position = 0
@@ -260,5 +260,7 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
         left_bins = left_groups[node.group_of[column, : bins.count]]
         sides.append(left_bins[job.codes[node.rows, column]])
         numbers.append(records.add(bins, left_bins, unseen))
+    held = max(held_bits(np.array([bins.count - 1 for bins in job.bins])) for job in state.jobs)
+    party.site.tell_sides(party, "boost.divide", len(set(cuts["job"].tolist())), held)
     flat = np.concatenate(sides) if sides else np.zeros(0, bool)
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}

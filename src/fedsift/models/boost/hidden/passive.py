@@ -18,7 +18,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import OperationRefused
-from fedsift.models.boost.bins import fitted_bins
+from fedsift.models.boost.bins import fitted_bins, held_bits
 from fedsift.models.boost.hidden.blur import Hidden, RowOrder, Salts
 from fedsift.models.boost.hidden.cuts import (
     Cut,
@@ -234,7 +234,7 @@ def own_shares(party: Party, state: HiddenCuts, box: SealedBox) -> list[Ring]:
 )
 def take_cuts(party: Party, *, cuts: CutFields) -> SealedBox:
     """Every level, also where none of its cuts was taken."""
-    state, dealt, records = party.held(HiddenCuts), party.held(Dealt), party.held(SplitRecords)
+    state, dealt, records = party.held_here(HiddenCuts), party.held(Dealt), party.held(SplitRecords)
     level, places = state.now()
     if state.nodes is None:
         raise OperationRefused(party.name, "take_cuts", "there are no sums that cuts could be chosen from")
@@ -252,6 +252,9 @@ def take_cuts(party: Party, *, cuts: CutFields) -> SealedBox:
         taken.append(np.packbits(cut.left[own.codes[:, cut.column]]))
         numbers.append(records.add(own.bins[cut.column], cut.left, cut.missing_left))
         state.columns.append(cut.column)
+    # A row is in one node of a tree's level, so it is told one side a tree at most.
+    held = max(held_bits(own.layout.counts) for own in state.cuts.values())
+    party.site.tell_sides(party, "boost.take_cuts", len({node // level.nodes for node in chosen}), held)
     bits = np.stack(taken) if taken else np.zeros((0, (rows + 7) // 8), np.uint8)
     d, s = answer_and(bits, state.nodes[chosen], a[chosen], r[chosen])
     box = party.held(Pairs).seal(
