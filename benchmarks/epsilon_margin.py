@@ -3,10 +3,10 @@
     python benchmarks/epsilon_margin.py --data DIR [--sets bank_marketing,adult] [--times 1,30,100] [--draws 10]
 
 For each choice of the exact search (five columns, ten bins) the margin between the column taken and the next best; how
-far one replaced row moves that margin (the farthest of all pairs of rows that the table has); and how often the choice
+far one replaced row moves that margin (the farthest pair of rows that the table has); and how often the choice
 would be right if the whole budget were spent on this one number, with Gaussian noise for just that movement: no
-mechanism knows so much. ``noise now``: the deviation of the margin in tables with the noise of a run. Then the twin of a
-run (``epsilon.py``) on the same table, each row so many times: the margins stay, the noise a row is a so many-th.
+mechanism knows so much. ``noise now``: its deviation in tables with the noise of a run. Then the twin of a
+run (``epsilon.py``) on the same table, each row so many times: the margins stay, the noise a row falls to that part.
 """
 
 from __future__ import annotations

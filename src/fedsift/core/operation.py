@@ -181,7 +181,7 @@ def operation(
         raise ParameterError(f"{id}: opened_by is one of {READERS}; got {opened_by!r}")
     before = (after,) if isinstance(after, str) else after
     forms = (when,) if isinstance(when, str) else when
-    if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in forms):
+    if not all(re.fullmatch(r"[a-z_]+=[a-z_]+(\|[a-z_]+)*", form) for form in forms):
         raise ParameterError(f'{id}: when is "parameter=value|value"; got {when!r}')
 
     def mark(function: Callable[..., R]) -> Answering[R]:
