@@ -167,7 +167,7 @@ LOSSES = {
     **dict.fromkeys(["vertical_flafe", "hybrid_flafe"], _FLAFE),
     "fed_iife": "test_engineer_privacy.test_fed_iifes_releases_keep_the_claimed_loss",
     "muse": "test_muse_privacy.test_the_loss_of_a_joint_table_measured_from_below",
-    "feature_election": "test_feature_election.test_the_loss_of_votes_measured_from_below",
+    "feature_election": "test_feature_election.test_the_loss_of_a_noisy_ballot_measured_from_below",
 }
 
 

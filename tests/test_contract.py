@@ -22,7 +22,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
     "boruta": [{"protection": "coordinator"}],
     "fed_iife": [{"protection": "open"}],
     "fed_halving": [{"protection": "open"}],
-    "feature_election": [{"protection": "open"}, {"epsilon": 1e9}],
+    "feature_election": [{"protection": "open"}, {"epsilon": 1e9}, {"epsilon": 1e9, "method": "mutual_information"}],
     # So little noise that two runs are the same: the conversation is that of a real budget.
     "muse": [{"epsilon": 1e9}],
     "information_value": [{"epsilon": 1e9}],

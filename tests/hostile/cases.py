@@ -147,14 +147,19 @@ MORE: dict[str, Case] = {
         ),
         "horizontal",
     ),
-    "feature_election, noise": Case(lambda: fs.FeatureElection(epsilon=5.0, n_blocks=5), "horizontal"),
+    "feature_election, noise": Case(lambda: fs.FeatureElection(epsilon=5.0), "horizontal"),
+    "feature_election, blocks": Case(
+        lambda: fs.FeatureElection(method="mutual_information", epsilon=5.0, n_blocks=5), "horizontal"
+    ),
     "feature_election, open": Case(lambda: fs.FeatureElection(protection="open"), "horizontal"),
     "sffs, screened": Case(lambda: fs.SFFS(n_features=2, screen=2)),
     "vertical_flafe, open": Case(lambda: fs.VerticalFLAFE(**SMALL, protection="open")),
     "fed_iife, open": Case(lambda: fs.FedIIFE(n_pairs=2, max_features=2, protection="open"), "horizontal"),
     "fed_iife, ksg": Case(lambda: fs.FedIIFE(n_pairs=2, max_features=2, synergy="interaction"), "horizontal"),
-    "feature_election, open, noise": Case(
-        lambda: fs.FeatureElection(epsilon=5.0, n_blocks=5, protection="open"), "horizontal"
+    "feature_election, open, noise": Case(lambda: fs.FeatureElection(epsilon=5.0, protection="open"), "horizontal"),
+    "feature_election, open, blocks": Case(
+        lambda: fs.FeatureElection(method="mutual_information", epsilon=5.0, n_blocks=5, protection="open"),
+        "horizontal",
     ),
     "secureboost, by id": Case(partial(fs.SecureBoostClassifier, **TREES), then=by_id),
     "woe": Case(lambda: fs.InformationValue(n_features=1, n_bins=3, woe="monotone", woe_digits=1)),

@@ -31,6 +31,8 @@ WAIVERS: dict[str, str] = {
     "muse.masked_tables": "Ciphertexts of sums with noise under masks 40 bits wider; the masks go to the coordinator "
     "alone.",
     "muse.open_tables": "Counts with noise under a budget, under masks that their reader does not have.",
+    "election.noisy_ballot.open": "An option: the ballot of one party, of a model that it fitted to sums with its full "
+    "noise under a budget; the loss of these is measured from below (tests/test_feature_election.py).",
     "election.block_votes.open": "An option: how many blocks of one party voted for a column, with its full noise "
     "under a budget; the loss is measured from below (tests/test_feature_election.py).",
     # Models
@@ -230,7 +232,7 @@ _SUMS = (
     "study.target_spread", "study.target_sums", "iife.candidate_errors", "iife.candidate_moments",
     "iife.feature_moments", "iife.offer_candidates", "iife.additive_moments", "iife.grid_counts",
     "iife.local_interaction", "iife.pair_tables", "flafe.target_moments", "flafe.forest_sums", "election.cast_votes",
-    "election.block_votes", "iife.noisy_counts", "iife.noisy_moments", "iife.noisy_pairs",
+    "election.block_votes", "election.noisy_ballot", "iife.noisy_counts", "iife.noisy_moments", "iife.noisy_pairs",
 )  # fmt: skip
 for _name in _SUMS:
     WAIVERS[_name] = f"{_MASKED_SUM} a sum over the rows of all parties; who is in such sums: feature_sums."

@@ -64,7 +64,7 @@ class Operation:
         for name, known in (("role", ROLES), ("concerns", CONCERNS), ("opened_by", READERS)):
             if getattr(self, name) not in known:
                 raise ParameterError(f"{self.id}: {name} is one of {known}; got {getattr(self, name)!r}")
-        if not all(re.fullmatch(r"[a-z_]+=[a-z]+(\|[a-z]+)*", form) for form in self.when):
+        if not all(re.fullmatch(r"[a-z_]+=[a-z_]+(\|[a-z_]+)*", form) for form in self.when):
             raise ParameterError(f'{self.id}: when is "parameter=value|value"; got {self.when!r}')
 
     def released(self, value: object) -> Release:

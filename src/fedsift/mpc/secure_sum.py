@@ -84,7 +84,7 @@ class Summed:
 
 def summed(
     id: str, *, about: str, receives: str = "aggregate", learns: str = "", epsilon: str = "",
-    times: int | str | None = None, sums: bool = False, of_holders: bool = False, when: str = "",
+    times: int | str | None = None, sums: bool = False, of_holders: bool = False, when: str | tuple[str, ...] = (),
     settings: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., np.ndarray]], Summed]:  # fmt: skip
     """Mark ``f(party, **arguments) -> array`` as something that parties only ever give as a total.
@@ -94,7 +94,7 @@ def summed(
     """
     declared = {
         "receives": receives, "learns": learns, "epsilon": epsilon, "times": times, "sums": sums,
-        "when": (when,) if when else (), "settings": settings,
+        "when": ((when,) if when else ()) if isinstance(when, str) else when, "settings": settings,
     }  # fmt: skip
 
     def mark(function: Callable[..., np.ndarray]) -> Summed:

@@ -102,6 +102,13 @@ class _Column:
         at, in_order = party.cached(("places", column), placed)
         return cls(at, in_order, ordered, starts[:-1], starts[1:])
 
+    @classmethod
+    def of_numbers(cls, values: np.ndarray) -> _Column:
+        """The same for numbers that are no column of a table."""
+        at = places(values)
+        starts = np.array([_MISSING, 0, _ZERO, _ZERO + 1, 2 * _ZERO + 1])
+        return cls(at, np.sort(at), True, starts[:-1], starts[1:])
+
     def exact(self, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
         return np.asarray(np.searchsorted(self.in_order, ends) - np.searchsorted(self.in_order, begins))
 
@@ -209,7 +216,20 @@ def coded(
 
 def searched(party: Party, n_bins: int, rho: float) -> list[_Column]:
     """The columns with the ranges and noisy counts that were found for ``rho`` in all: all that bins are made of."""
-    columns = [_Column.of(party, column) for column in party.columns]
+    return _search([_Column.of(party, column) for column in party.columns], party.n_rows, n_bins, rho)
+
+
+def standard_places(values: np.ndarray, n_bins: int, rho: float) -> np.ndarray:
+    """Numbers (rows x columns) at the places of their bins: of mean 0 and variance 1 by counts that cost ``rho``.
+
+    Missing ones stand at 0. Given the counts, a row's places follow from its own values alone.
+    """
+    columns = _search([_Column.of_numbers(column) for column in values.T], len(values), n_bins, rho)
+    found = [column.stands(n_bins, 1)[column.codes(n_bins, 1)[0]] for column in columns]
+    return np.stack(found, axis=1) if found else np.zeros((len(values), 0))
+
+
+def _search(columns: list[_Column], rows: int, n_bins: int, rho: float) -> list[_Column]:
     each = rho / max(1, len(columns))
     for column in columns:
         scale = math.sqrt((2 if column.ordered else 1) / each)
@@ -218,7 +238,7 @@ def searched(party: Party, n_bins: int, rho: float) -> list[_Column]:
     scale = math.sqrt(2 * LEVELS / each)
     for _ in range(LEVELS):
         for column in columns:
-            which = column.to_cut(max(party.n_rows / (4 * n_bins), _EMPTY * scale))
+            which = column.to_cut(max(rows / (4 * n_bins), _EMPTY * scale))
             if len(which):
                 begins, ends = _parts(column.begins[which], column.ends[which])
                 noisy = column.exact(begins, ends) + whole_gaussian_noise(begins.shape, scale)

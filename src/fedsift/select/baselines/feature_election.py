@@ -6,7 +6,8 @@ union) the share ``freedom_degree`` with the highest scores, averaged by rows.
 
 Departure: votes and scores travel as secure sums, so nobody learns how a single party voted. The coordinator learns
 the number of votes of each column and its average score. A party whose rows have one class only abstains. With
-``epsilon`` blocks of rows vote and the counts carry noise (``noisy_votes.py``): no mean, deviation or score is sent.
+``epsilon`` a party votes by a linear model that it fits to sums with noise (``noisy_fit.py``), or, by another method,
+its rows vote in blocks and the counts carry noise (``noisy_votes.py``): no mean or deviation is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fedsift.mpc.horizontal_study import (
 from fedsift.mpc.secure_sum import SecureSum, both, summed
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, note_privacy
 from fedsift.select.baselines.local_scores import LINEAR, METHODS, ballot, local_scores
-from fedsift.select.baselines.noisy_votes import VotingSettings, block_votes, elected
+from fedsift.select.baselines.noisy_votes import VotingSettings, block_votes, elected, noisy_ballot
 
 
 @summed(
@@ -64,13 +65,14 @@ class FeatureElection(Selector):
     method : how a party selects: ``lasso``, ``elastic_net``, ``forest`` or ``mutual_information``.
     freedom_degree : 0 keeps the intersection of the parties' choices, 1 their union.
     n_local : columns that a party chooses by forest or mutual information; half of them by default. With ``epsilon``:
-        that a block of rows votes for at most, by any method; 5 by default.
+        that a party (or a block of its rows) votes for at most, by any method; 5 by default.
     penalty : of lasso and elastic net on standardised columns.
     protection : what leaves a party: ``"sums"`` (under masks: only totals over all parties can be read) or ``"open"``
         (research: each party's own votes).
-    epsilon, delta : differential privacy of each party's rows (``noisy_votes.py``); None: exact votes and scores. A
-        column is kept where more than ``1 - freedom_degree`` of all blocks voted for it.
-    n_blocks : with ``epsilon``, how many blocks of rows of a party vote (fewer where they would have under 20 rows).
+    epsilon, delta : differential privacy of each party's rows (``noisy_fit.py``, ``noisy_votes.py``); None: exact votes
+        and scores. Where blocks vote, a column is kept that more than ``1 - freedom_degree`` of all of them voted for.
+    n_blocks : with ``epsilon`` and forest or mutual information, how many blocks of rows of a party vote (fewer where
+        they would have under 20 rows).
 
     Examples
     --------
@@ -86,7 +88,7 @@ class FeatureElection(Selector):
     paper = "NVIDIA FLARE, Feature Election (baseline), with votes under secure aggregation"
     partitions = ("horizontal",)
     leaks = "coordinator: number of votes and average score of each column, class names; no party's own vote"
-    operations = (*horizontal_study.OPERATIONS, *both(cast_votes, block_votes))
+    operations = (*horizontal_study.OPERATIONS, *both(cast_votes, noisy_ballot, block_votes))
     epsilon_parameters = ("epsilon",)
 
     def __init__(
@@ -139,6 +141,10 @@ class FeatureElection(Selector):
         standardise(total, len(numeric))
         seed = int(np.random.default_rng(self.random_state).integers(2**31))
         sums = total.sum(cast_votes, (2 * len(numeric) + 2,), task=study.task, seed=seed)
+        return self._counted(fed, sums, numeric, other)
+
+    def _counted(self, fed: Federation, sums: np.ndarray, numeric: list[str], other: list[str]) -> Outcome:
+        """The election, from the parties' ballots added up."""
         votes, scores = np.rint(sums[: len(numeric)]), sums[len(numeric) : -2] / max(sums[-2], 1.0)
         chosen = elect(votes, scores, round(sums[-1]), self.freedom_degree)
         details = {"votes": dict(zip(numeric, votes.astype(int).tolist())), "voters": round(sums[-1])}
@@ -148,12 +154,15 @@ class FeatureElection(Selector):
         self, fed: Federation, total: SecureSum, described: dict[str, Any], numeric: list[str], other: list[str]
     ) -> Outcome:
         regression = any(facts["amount"] for facts in described.values())
+        note_privacy(fed, self.epsilon, self.delta)
+        if self.method in LINEAR:
+            sums = total.sum(noisy_ballot, (2 * len(numeric) + 2,), columns=numeric, regression=regression)
+            return self._counted(fed, sums, numeric, other)
         sums = total.sum(block_votes, (len(numeric) + 1,), columns=numeric, regression=regression)
         votes, blocks = sums[:-1], round(sums[-1])
         settings = VotingSettings.of(self.announcement()[1], len(numeric))
         scale = settings.scale * np.sqrt(len(total.parties))
         chosen = elected(votes, blocks, float(scale), self.freedom_degree)
-        note_privacy(fed, self.epsilon, self.delta)
         details = {"votes": dict(zip(numeric, np.rint(votes).astype(int).tolist())), "voters": blocks}
         return self._outcome(fed, numeric, votes / max(1, blocks), chosen, {**details, "without_numbers": other})
 

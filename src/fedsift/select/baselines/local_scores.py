@@ -7,7 +7,9 @@ import threading
 import numpy as np
 
 METHODS = ("lasso", "elastic_net", "forest", "mutual_information")
-LINEAR = ("lasso", "elastic_net")
+#: Of the penalty, what is on absolute values; the rest is on squares.
+L1_RATIO = {"lasso": 1.0, "elastic_net": 0.5}
+LINEAR = tuple(L1_RATIO)
 #: scikit-learn's parallel loops put Python's global warning filters aside while they run. Parties of one process are
 #: threads: two that do so at once leave each other's filters behind, and warn of it.
 _ONE_AT_A_TIME = threading.Lock()
@@ -18,7 +20,7 @@ def local_scores(design: np.ndarray, y: np.ndarray, method: str, alpha: float, t
     if method in LINEAR:
         from sklearn.linear_model import ElasticNet
 
-        model = ElasticNet(alpha=alpha, l1_ratio=1.0 if method == "lasso" else 0.5, max_iter=20_000, tol=1e-3)
+        model = ElasticNet(alpha=alpha, l1_ratio=L1_RATIO[method], max_iter=20_000, tol=1e-3)
         targets = [y] if task == "regression" else [(y == label).astype(float) for label in np.unique(y)]
         return np.asarray(np.sum([np.abs(model.fit(design, each).coef_) for each in targets], axis=0))
     if method == "forest":

@@ -1,8 +1,10 @@
-"""Votes under differential privacy: a party's rows vote in blocks, and noise is added before anything is summed.
+"""Votes under differential privacy: noise is added before anything is summed.
 
-One ballot a party cannot be hidden by noise: a replaced row may change all of it. So a party deals its rows into blocks
-(Thakurta and Smith 2013, sample and aggregate): each block selects by itself, from its own rows alone, and the party
-sends how many of its blocks voted for each column, with noise, under the masks of a secure sum.
+One ballot a party cannot be hidden by noise on the ballot: a replaced row may change all of it. A lasso or an elastic
+net is fitted from sums that carry noise already (``noisy_fit.py``), so that the ballot needs none. Forests and mutual
+information by neighbours have no such sums, so a party deals its rows into blocks (Thakurta and Smith 2013, sample and
+aggregate): each block selects by itself, from its own rows alone, and the party sends how many of its blocks voted for
+each column, with noise, under the masks of a secure sum.
 
 *Guarantee*: neighbours are tables in which one person's row (values and label) is replaced, ids and numbers of rows
 public; names and kinds of columns and the names of classes too. Which rows make a block follows from the ids and the
@@ -25,7 +27,8 @@ from fedsift.core.party import Party
 from fedsift.errors import DataError, OperationRefused
 from fedsift.mpc.column_scores.noise import drawn, rho_of
 from fedsift.mpc.secure_sum import summed
-from fedsift.select.baselines.local_scores import ballot, local_scores
+from fedsift.select.baselines.local_scores import L1_RATIO, ballot, local_scores
+from fedsift.select.baselines.noisy_fit import NoisyFit
 
 #: A block has at least so many rows: from fewer nothing can be selected.
 MIN_BLOCK = 20
@@ -60,6 +63,11 @@ class VotingSettings:
         """Standard deviation of a party's noise."""
         return math.sqrt(self.n_local / self.rho)
 
+    @property
+    def fit(self) -> NoisyFit:
+        """Of a party that votes by a linear model."""
+        return NoisyFit(self.alpha, L1_RATIO[self.method], self.n_local, self.rho)
+
     def blocks(self, rows: int) -> int:
         """How many a party has: from public figures."""
         return max(1, min(self.n_blocks, rows // MIN_BLOCK))
@@ -73,32 +81,68 @@ class NoisyVotes:
 
 
 @summed(
+    "election.noisy_ballot",
+    when=("epsilon=set", "method=lasso|elastic_net"),
+    about="votes for columns and their scores, of linear models fitted to sums with noise",
+    receives="control",
+    epsilon="epsilon",
+    times="parties",
+)
+def noisy_ballot(party: Party, *, columns: list[str], regression: bool) -> np.ndarray:
+    """Votes (0 or 1), scores times rows, then the rows and the one voter that this party is."""
+    label = _label(party, columns, regression)
+    settings = VotingSettings.of(party.job.parameters, len(columns))
+    if NoisyVotes not in party.state:
+        party.keep(NoisyVotes(_fitted_ballot(party.table.matrix(columns), label, regression, settings)))
+    return party.held(NoisyVotes).counts
+
+
+def _fitted_ballot(values: np.ndarray, label: np.ndarray, regression: bool, settings: VotingSettings) -> np.ndarray:
+    """Too few rows, or one class, are no ballot: numbers of rows and names of classes are public."""
+    rows, width = values.shape
+    names, codes = np.unique(label, return_inverse=True)
+    if rows < MIN_BLOCK or (not regression and len(names) < 2):
+        return np.zeros(2 * width + 2)
+    scores = settings.fit.scores(values, label if regression else codes, 0 if regression else len(names))
+    top = scores.max(initial=0.0)
+    shares = scores / top if top > 0 else scores
+    return np.concatenate([ballot(scores, settings.n_local), rows * shares, [rows, 1.0]])
+
+
+@summed(
     "election.block_votes",
-    when="epsilon=set",
+    when=("epsilon=set", "method=forest|mutual_information"),
     about="how many blocks of rows voted for each column, with noise, and the number of blocks",
     receives="control",
     epsilon="epsilon",
     times="parties",
 )
 def block_votes(party: Party, *, columns: list[str], regression: bool) -> np.ndarray:
-    label = party.table.label
-    if not columns:
-        raise OperationRefused(party.name, "block_votes", "there is no column to vote on")
-    if regression and label is not None and label.dtype.kind not in "iufb":
-        raise OperationRefused(party.name, "block_votes", "its labels are not numbers, as a regression needs")
+    label = _label(party, columns, regression)
     settings = VotingSettings.of(party.job.parameters, len(columns))
     blocks = settings.blocks(party.n_rows)
     if NoisyVotes not in party.state:
-        exact = exact_votes(party, columns, regression, settings)
+        exact = exact_votes(party, columns, label, regression, settings)
         party.keep(NoisyVotes(exact + drawn((1, len(columns)), settings.scale)[0]))
     return np.append(party.held(NoisyVotes).counts, blocks).astype(np.float64)
 
 
-def exact_votes(party: Party, columns: list[str], regression: bool, settings: VotingSettings) -> np.ndarray:
-    """The ballots of all blocks, added up."""
+def _label(party: Party, columns: list[str], regression: bool) -> np.ndarray:
+    """Of the rows, where there is something to vote on."""
     label = party.table.label
+    if not columns:
+        raise OperationRefused(party.name, "vote", "there is no column to vote on")
     if label is None:
         raise DataError(f"party {party.name!r} has no label column; horizontal parties each hold their rows' labels")
+    if regression and label.dtype.kind not in "iufb":
+        raise OperationRefused(party.name, "vote", "its labels are not numbers, as a regression needs")
+    return label
+
+
+def exact_votes(
+    party: Party, columns: list[str], label: np.ndarray, regression: bool, settings: VotingSettings
+) -> np.ndarray:
+    """The ballots of all blocks, added up."""
     values = party.table.matrix(columns)
     target = label.astype(np.float64) if regression else np.unique(label, return_inverse=True)[1]
     order = party.table.by_id[np.random.default_rng(settings.seed).permutation(party.n_rows)]
