@@ -14,7 +14,8 @@ import fedsift as fs
 from fedsift.core.message import decode, encode
 from fedsift.crypto.additive.keys import generate_key
 from fedsift.errors import FedsiftError, OperationRefused, ReplyError, SecurityError
-from fedsift.mpc.column_scores.label_tables import masked_counts, open_counts
+from fedsift.mpc.column_scores.counting import masked_counts
+from fedsift.mpc.column_scores.label_tables import open_counts
 from fedsift.mpc.encrypted_histogram import HIDING_BITS, RowLayout, encrypt_rows
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import ForHolder, encrypt_classes, join_halves

@@ -14,6 +14,10 @@ bins of that party (``site`` policies bound which). The notes bind what travels 
 party no labels of its own, and the label holder no ciphertexts of its own to decrypt. Sums are masked in whole answers,
 so neighbours in an answer need no room for masks of their own; slots that nobody asked for carry another mask, which
 the coordinator does not get (``hide_neighbours``).
+
+Labels of many rows travel in blocks, one after the other (``row_blocks``): which rows a block has, and so how large it
+is, follows from the layout and the number of rows. Each has a note with its number, so a party takes it once and in
+its order.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from fedsift.mpc.encrypted_histogram import (
     encrypt_rows,
     own_key,
     packed,
+    row_blocks,
     split_sums,
     spread,
 )
@@ -49,6 +54,7 @@ from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import SEED_BYTES, new_seed, stream
 
 _LABELS, _SUMS = "encrypted labels", "masked sums"
+MAX_BLOCKS = 1000
 
 
 @dataclass
@@ -60,6 +66,10 @@ class LabelLayers:
     layouts: list[RowLayout]
     step: int = 0
     opened: set[str] = field(default_factory=set)
+    columns: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), np.uint8), repr=False)
+    row_bits: int = 1
+    blocks: list[slice] = field(default_factory=list)  # of rows, that go out one after the other
+    sent: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,13 @@ class EncryptedLabels:
     layouts: list[RowLayout]
     holder: str
     step: int = 0
+    here: slice = field(default_factory=lambda: slice(None))  # the rows of this block
+    last: bool = True
+
+    @property
+    def block_layouts(self) -> list[RowLayout]:
+        """How the rows of this block lie in its ciphertexts."""
+        return [layout.of_rows(self.here) for layout in self.layouts]
 
     @property
     def values(self) -> int:
@@ -141,59 +158,101 @@ def encrypt_classes(
     task: Task,
     answers: Answers = 0,
     weight_bits: WeightBits = 0,
+    in_blocks: bool = False,
 ) -> SentLabels:
-    """Indicators of all classes but the last, which is the rest."""
+    """Indicators of all classes but the last, which is the rest. In blocks it is the first of them."""
     labels = party.labels(task=task)
-    return encrypted(party, scheme, labels, labels.n_classes - 1, answers=answers, weight_bits=weight_bits)
+    return encrypted(
+        party, scheme, labels, labels.n_classes - 1, answers=answers, weight_bits=weight_bits, in_blocks=in_blocks
+    )
+
+
+@operation(
+    "labels.encrypt_more",
+    discloses="ciphertext",
+    about="class of each row (and what it counts), encrypted: the next block of rows",
+    reply=SentLabels,
+    role="active",
+    concerns="labels",
+    after=("labels.encrypt_classes", "tables.encrypt_every_class", "tables.encrypt_weighted_classes"),
+    times=f"{MAX_BLOCKS} a session",
+)
+def encrypt_more(party: Party) -> SentLabels:
+    """The block that follows on those that went out."""
+    return _next_block(party, party.held(LabelLayers))
 
 
 def encrypted(
-    party: Party, scheme: str, labels: Labels, counted: int, *, answers: int, weight_bits: int, step: int = 0
-) -> SentLabels:
+    party: Party, scheme: str, labels: Labels, counted: int, *, answers: int, weight_bits: int, step: int = 0,
+    in_blocks: bool = False,
+) -> SentLabels:  # fmt: skip
     """A reply: indicators of the first ``counted`` classes, so many a ciphertext as fit, and a note for each peer.
 
     ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights (or noise) of that size.
     ``step`` tells conversations of one run apart.
     """
-    one_hot = (labels.codes[:, None] == np.arange(counted)).astype(np.int64)
+    one_hot = (labels.codes[:, None] == np.arange(counted)).astype(np.uint8)
     return encrypted_columns(
-        party, scheme, labels, one_hot, row_bits=1, answers=answers, weight_bits=weight_bits, step=step
-    )
+        party, scheme, labels, one_hot, row_bits=1, answers=answers, weight_bits=weight_bits, step=step,
+        in_blocks=in_blocks,
+    )  # fmt: skip
 
 
 def encrypted_columns(
     party: Party, scheme: str, labels: Labels, columns: np.ndarray, *, row_bits: int, answers: int,
-    weight_bits: int = 0, step: int = 0,
+    weight_bits: int = 0, step: int = 0, in_blocks: bool = False,
 ) -> SentLabels:  # fmt: skip
     """The same for any non-negative whole numbers of ``row_bits`` bits (rows x columns), made of the ``labels``."""
     key = own_key(party, scheme).public
     bits, size = key.plaintext_bits - HIDING_BITS - 1, row_bits + weight_bits
     room = max(1, bits // (size + len(columns).bit_length()))
-    rows, layouts = [], []
-    for start in range(0, columns.shape[1], room):
-        part = columns[:, start : start + room]
-        layout = RowLayout.fit(len(part), part.shape[1], size, bits, answers=answers, scheme=key.scheme)
-        rows.append(encrypt_rows(key, part, layout, row_bits))
-        layouts.append(layout)
-    party.keep(LabelLayers(scheme, labels, layouts, step))
-    met = party.state.get(Pairs)
-    told = [layout.as_dict() for layout in layouts]
+    layouts = [
+        RowLayout.fit(len(columns), len(part), size, bits, answers=answers, scheme=key.scheme)
+        for part in (range(columns.shape[1])[start : start + room] for start in range(0, columns.shape[1], room))
+    ]
+    blocks = row_blocks(key, layouts) if in_blocks else [slice(0, len(columns))]
+    return _next_block(party, party.keep(LabelLayers(scheme, labels, layouts, step, set(), columns, row_bits, blocks)))
+
+
+def _next_block(party: Party, kept: LabelLayers) -> SentLabels:
+    """The next rows, encrypted, with a note for each peer."""
+    if kept.sent >= len(kept.blocks):
+        raise OperationRefused(party.name, "encrypt_more", "all rows were sent")
+    here, number = kept.blocks[kept.sent], kept.step * MAX_BLOCKS + kept.sent
+    key, rows, start = own_key(party, kept.scheme).public, [], 0
+    for layout in kept.layouts:
+        part = kept.columns[here, start : start + layout.values]
+        rows.append(encrypt_rows(key, part, layout.of_rows(here), kept.row_bits))
+        start += layout.values
+    met, told = party.state.get(Pairs), [layout.as_dict() for layout in kept.layouts]
     digest = _digest(key, rows, told)
-    notes = {} if met is None else {name: _note(party, digest, name, _LABELS, step) for name in met.peers}
+    notes = {} if met is None else {name: _note(party, digest, name, _LABELS, number) for name in met.peers}
+    kept.sent += 1
     return SentLabels(key, rows, told, notes)
 
 
 def take_labels(
     party: Party, key: PublicKey, rows: list[Ciphertexts], layouts: Layouts, note: bytes, holder: str, step: int = 0,
-    n_rows: int | None = None,
+    n_rows: int | None = None, block: int | None = None,
 ) -> EncryptedLabels:  # fmt: skip
-    """The encrypted labels, if they are those that the label holder vouches for: of all rows, or of ``n_rows``."""
-    if len(rows) != len(layouts) or _read_note(party, note, holder, _LABELS, step) != _digest(key, rows, layouts):
+    """The encrypted labels, if they are those that the label holder vouches for: of all rows, of ``n_rows``, or of a
+    ``block`` of rows."""
+    number = step * MAX_BLOCKS + (block or 0)
+    if len(rows) != len(layouts) or _read_note(party, note, holder, _LABELS, number) != _digest(key, rows, layouts):
         raise SecurityError(f"party {party.name!r}: these are not the labels that {holder!r} encrypted")
     read = [RowLayout.read(layout, party.n_rows if n_rows is None else n_rows) for layout in layouts]
     if any(layout.answer_bits + HIDING_BITS + 1 > key.plaintext_bits for layout in read):
         raise SecurityError(f"party {party.name!r}: the labels leave no room for a mask")
-    return EncryptedLabels(key, rows, read, holder, step)
+    if block is None:
+        return EncryptedLabels(key, rows, read, holder, step)
+    blocks = row_blocks(key, read)
+    if block >= len(blocks):
+        raise SecurityError(f"party {party.name!r}: the labels of all rows have come")
+    taken = EncryptedLabels(key, rows, read, holder, step, blocks[block], block == len(blocks) - 1)
+    expected = [-(-layout.rows // layout.per_ciphertext) for layout in taken.block_layouts]
+    if [len(layer) for layer in rows] != expected:
+        raise SecurityError(f"party {party.name!r}: a block of labels has another size than its rows")
+    return taken
 
 
 def masked(
