@@ -289,7 +289,7 @@ def test_no_party_gets_a_score_or_a_seed_of_masks(name):
     told = {argument for m in requests for argument in m["arguments"]}
     assert told <= {
         "among", "circle", "offers",
-        "scheme", "task", "answers", "weight_bits", "key", "rows", "layouts", "note", "holder", "epsilon",
+        "scheme", "task", "answers", "weight_bits", "in_blocks", "key", "rows", "layouts", "note", "holder", "epsilon",
         "delta", "sums", "notes", "shapes", "bits", "clip", "job", "session",
     }  # fmt: skip
 
