@@ -55,6 +55,7 @@ HELD_OUT = (720, 36, 3, 5, 2)
 SHOWN = [(2, 1e4, 10), (2, 1e6, 100), (10, 1e6, 1000), (50, 1e6, 1000), (2, 1e4, 1e5), (2, 1e8, 100),
          (10, 1e8, 1000), (50, 1e8, 1e5)]  # fmt: skip
 KEPT = 20  # features asked for in the extrapolation
+IN_BLOCKS = ("information_value", "gini")  # labels of many rows go in several messages, the sums of columns in one
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -184,6 +185,10 @@ def estimates(method: str, constants: dict[str, dict[str, float]], shape: tuple[
     at["largest"] = min(at["largest"], at["bytes"])
     slow = Size(n, d, p, size.k, ROUND_EFFORT.get(method, effort))
     at["rounds"] = value(method, "rounds", constants["rounds"], slow)
+    if method in IN_BLOCKS:
+        labels = constants["largest"]["n"] * n
+        at["largest"] -= max(0.0, labels - histogram.BLOCK_BYTES)
+        at["rounds"] += 2 * max(0, math.ceil(labels / histogram.BLOCK_BYTES) - 1)
     fixed = at["cpu"] + at["bytes"] / BANDWIDTH
     return {**at, "times": [fixed + at["rounds"] * (2 * latency + ENGINE) for latency in LATENCIES]}
 

@@ -190,9 +190,12 @@ def measured(name: str) -> dict[str, object]:
 
 
 def rows() -> list[dict[str, object]]:
-    """The last row of each cell and number of cores."""
+    """The last row of each cell, number of cores and way of computing (``FEDSIFT_KERNEL`` chooses a slower one)."""
     lines = RESULT.read_text(encoding="utf-8").splitlines() if RESULT.exists() else []
-    last = {(row["cell"], row["cores"], row.get("gpu", "none")[:4] == "none"): row for row in map(json.loads, lines)}
+    last = {
+        (row["cell"], row["cores"], row["engine"], row.get("gpu", "none")[:4] == "none"): row
+        for row in map(json.loads, lines)
+    }
     return sorted(last.values(), key=lambda row: list(CELLS).index(row["cell"]))
 
 
@@ -204,6 +207,11 @@ def memory_of(row: dict[str, object]) -> str:
     return f"{row['memory'] / 1e9:.1f} GB | {row['on_top'] / 1e9:.1f} GB"
 
 
+def what_of(row: dict[str, object]) -> str:
+    """What was run, and with which arithmetic where it is not the fastest."""
+    return str(row["what"]) + ("" if row["engine"] == "AVX-512" else f", {row['engine']}")
+
+
 def table() -> str:
     lines = [
         "| what | parties | rows | columns | cores | time | CPU | busy | load | bytes | largest message | memory "
@@ -211,7 +219,7 @@ def table() -> str:
     ]  # fmt: skip
     for row in rows():
         lines.append(
-            f"| {row['what']} | {row['parties']} | {row['rows']:,} | {row['columns']:,} | {row['cores']} "
+            f"| {what_of(row)} | {row['parties']} | {row['rows']:,} | {row['columns']:,} | {row['cores']} "
             f"| {row['wall']:.1f} s | {row['cpu']:.1f} s | {row['busy']:.0%} "
             f"| {row['load']:.0f} | {row['bytes'] / 1e6:,.1f} MB "
             f"| {row['largest'] / 1e6:,.1f} MB | {memory_of(row)} | {row['commit']} |"

@@ -29,7 +29,7 @@ from fedsift.jobs import runs
 from fedsift.jobs.job_file import load_job
 from fedsift.methods import GROUPS, METHODS
 from fedsift.mpc import encrypted_histogram as histogram
-from fedsift.mpc.column_scores.label_tables import masked_counts
+from fedsift.mpc.column_scores.counting import masked_counts
 from fedsift.select.selection import Selection
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "two_files"

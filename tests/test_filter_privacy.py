@@ -16,9 +16,10 @@ from fedsift.core.party import Party, Site
 from fedsift.core.table import Table
 from fedsift.crypto.dp import rho_to_epsilon, whole_gaussian_noise
 from fedsift.errors import ParameterError
-from fedsift.mpc.column_scores import label_tables, noise, paid_bins
+from fedsift.mpc.column_scores import counting, label_tables, noise, paid_bins
+from fedsift.mpc.column_scores.counting import TableSettings
 from fedsift.mpc.column_scores.gini import gini_impurities
-from fedsift.mpc.column_scores.label_tables import ColumnTables, TableSettings
+from fedsift.mpc.column_scores.label_tables import ColumnTables
 from fedsift.mpc.column_scores.noise import TableNoise, rank_classes, rho_of
 from fedsift.mpc.column_scores.noisy_f import f_of_tables
 from fedsift.select.filters.information_value import information_value
@@ -216,13 +217,13 @@ def tables_of(fed: fs.Federation, **changed) -> dict[str, ColumnTables]:
 @pytest.fixture
 def two_bins(monkeypatch):
     """Bins that need no search: what is left of the noise is that of the tables."""
-    monkeypatch.setattr(
-        label_tables, "_bins",
-        lambda party, *_: (
-            (np.arange(party.n_rows)[:, None] % 2).repeat(len(party.columns), axis=1),
-            [2] * len(party.columns),
-        ),
-    )  # fmt: skip
+
+    def halves(party: Party, *_):
+        codes = (np.arange(party.n_rows)[:, None] % 2).repeat(len(party.columns), axis=1)
+        return codes, [2] * len(party.columns)
+
+    for module in (counting, label_tables):  # a party's, and the label holder's
+        monkeypatch.setattr(module, "bins_of", halves)
 
 
 def test_the_conversation_opens_exact_counts_and_the_noise_of_both_sides(two_bins):

@@ -289,8 +289,8 @@ def test_no_party_gets_a_score_or_a_seed_of_masks(name):
     told = {argument for m in requests for argument in m["arguments"]}
     assert told <= {
         "among", "circle", "offers",
-        "scheme", "task", "answers", "weight_bits", "given", "epsilon", "delta", "told", "bits", "clip", "job",
-        "session",
+        "scheme", "task", "answers", "weight_bits", "in_blocks", "given", "epsilon", "delta", "told", "bits", "clip",
+        "job", "session",
     }  # fmt: skip
     messages = [m["arguments"][name] for m in requests for name in ("given", "told") if name in m["arguments"]]
     fields = {"key", "rows", "layouts", "note", "holder", "sums", "notes", "shapes"}

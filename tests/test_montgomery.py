@@ -100,6 +100,27 @@ def test_products_powers_and_inverses_equal_plain_integers(bits, data):
             assert mod.integers(mod.inverse(a)) == [pow(x, -1, n) for x in values]
 
 
+@pytest.mark.parametrize("bits", SIZES)
+def test_limbs_of_ones_and_of_zeros(engine, bits):
+    """Every half of a product at its largest and smallest, where rounding would show."""
+    for n in ((1 << bits) - 1, (1 << bits - 1) + 1):
+        mod, values = engine(n), [1, 2, n - 1, n - 2, n >> 1, (1 << bits - 2) - 1, 1 << bits - 2]
+        rows, squares = mod.numbers(values), [pow(value, 1 << 30, n) for value in values]
+        assert mod.integers(mod.product(rows, mod.numbers(values[::-1]))) == [
+            x * y % n for x, y in zip(values, values[::-1])
+        ]
+        assert mod.integers(mod.squared(rows, 30)) == squares
+
+
+def test_rounding_is_as_it_was_afterwards(engine):
+    """One way of computing rounds towards zero while it runs; the thread's own numbers do not."""
+    mod = engine(odd(2054))
+    a = mod.numbers([3, 5, 7])
+    mod.integers(mod.power(mod.squared(mod.product(a, a), 2), [1, 2, 3]))
+    mod.segments(a, np.array([0, 1, 2]), np.array([0, 3]))
+    assert (np.float64(1.0) / np.float64(5.0)).hex() == "0x1.999999999999ap-3"  # towards zero: 9 at its end
+
+
 def test_many_products_in_a_row_do_not_drift(engine):
     """Rows are kept below 2n, not below n: a bound that did not hold would show after many products only."""
     n = odd(2054, seed=2)

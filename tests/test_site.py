@@ -25,8 +25,8 @@ from fedsift.errors import DataError, JobError, OperationRefused, ParameterError
 from fedsift.jobs.job_file import load_job
 from fedsift.methods import METHODS, GiniFilter, GroupLasso, InformationValue, Muse, RandomFeatures
 from fedsift.mpc.column_scores.label_tables import open_counts
+from fedsift.mpc.encrypted_labels import encrypt_classes
 from fedsift.mpc.psi import align
-from fedsift.mpc.two_halves import encrypt_classes
 from fedsift.site.policy import FREE, Policy, listed
 from fedsift.site.record import SiteLedger
 from fedsift.site.settings import load_party

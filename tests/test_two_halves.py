@@ -14,10 +14,12 @@ import fedsift as fs
 from fedsift.core.message import decode, encode
 from fedsift.crypto.additive.keys import generate_key
 from fedsift.errors import FedsiftError, OperationRefused, ReplyError, SecurityError
-from fedsift.mpc.column_scores.label_tables import masked_counts, open_counts
+from fedsift.mpc.column_scores.counting import masked_counts
+from fedsift.mpc.column_scores.label_tables import open_counts
 from fedsift.mpc.encrypted_histogram import HIDING_BITS, RowLayout, encrypt_rows
+from fedsift.mpc.encrypted_labels import encrypt_classes
 from fedsift.mpc.pairs import meet_all
-from fedsift.mpc.two_halves import ForHolder, encrypt_classes, join_halves
+from fedsift.mpc.two_halves import ForHolder, join_halves
 
 JOB = fs.InformationValue(n_bins=4, min_cell=1).announcement()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsift.core.operation import operation
 from fedsift.mpc.encrypted_histogram import RowLayout, finish, weighted_sums
-from fedsift.mpc.two_halves import encrypt_classes
+from fedsift.mpc.encrypted_labels import encrypt_classes
 from leaky.scores import exact_scores, keep_result, show_bins
 
 BITS = 36

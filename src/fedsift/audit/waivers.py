@@ -101,6 +101,8 @@ WAIVERS: dict[str, str] = {
     "boost.predicted.",
     # Filters
     "labels.encrypt_classes": f"{_CIPHER} open_counts, open_class_sums.",
+    "labels.encrypt_more": f"{_CIPHER} open_counts. The next block of rows: nothing is answered before all have come "
+    "(tests/hostile/test_label_blocks.py).",
     "f_test.encrypt_for_groups": f"{_CIPHER} open_class_sums.",
     "f_test.masked_group_sums": "Per-class sums of unnamed means of groups of columns: fewer, and of the form of those "
     "of columns, measured there: masked_class_sums.",

@@ -1,7 +1,7 @@
 /* The group law of ristretto255 (RFC 9496), for any field arithmetic: LANES points at a time.
  *
  * The file that includes it brings `Field` (a number modulo 2^255 - 19 in each lane, limbs of 51 bits), `Mask` (a yes or
- * no a lane) and what computes with them: `_ristretto.c` (AVX-512, sixteen lanes), `_ristretto_portable.c` (any
+ * no a lane) and what computes with them: `_ristretto.c` (AVX-512, eight lanes), `_ristretto_portable.c` (any
  * processor, one). A `carried` field has limbs below 2^51 + 2^17, which is all that a product reads; `raw` sums of
  * products have larger ones and are carried once, after they were added up.
  *
@@ -10,11 +10,16 @@
  * the multiple is computed, and twice a point can be encoded with an inversion in place of a root (Hamburg, as used by
  * the authors of ristretto), which a batch shares. Compared with libsodium, bit for bit, in tests/test_oprf.py.
  */
-#define BATCH 16 /* groups of lanes that share one inversion */
+#define BATCH 32 /* groups of lanes that share two inversions */
+#define BOTH(k) for (int k = 0; k < 2; k++)
 
 typedef struct {
     Field x, y, z, t; /* x / z, y / z, and t = x y / z */
 } Point;
+
+typedef struct {
+    Field of[2]; /* where a step waits for the one before, a second number is computed beside the first */
+} Pair;
 
 typedef struct {
     Field plus, minus, z, t; /* y + x, y - x, 2 z, 2 d t */
@@ -45,53 +50,66 @@ INLINE Field times(Field a, Field b) { return carried(raw_product(a, b)); }
 /* `times` is put in place where points are added and doubled; elsewhere these are called */
 CALLED Field multiply(Field a, Field b) { return times(a, b); }
 CALLED Field squared(Field a) { return carried(raw_square(a)); }
-CALLED Field squared_often(Field a, int often) {
-    for (int i = 0; i < often; i++) a = carried(raw_square(a));
-    return a;
-}
-
 INLINE Mask is_zero(Field a) { return all_zero(canonical(a)); }
 INLINE Mask is_negative(Field a) { return odd(canonical(a)); }
 INLINE Field absolute(Field a) { return chosen(is_negative(a), a, negated(a)); }
 
+CALLED Pair multiply_both(Pair a, Pair b) {
+    BOTH(k) a.of[k] = times(a.of[k], b.of[k]);
+    return a;
+}
+
+CALLED Pair squared_often(Pair a, int often) {
+    for (int i = 0; i < often; i++) a.of[0] = carried(raw_square(a.of[0])), a.of[1] = carried(raw_square(a.of[1]));
+    return a;
+}
+
 /* a ^ (2^250 - 1); a11 becomes a ^ 11 */
-CALLED Field long_power(Field a, Field *a11) {
-    const Field a2 = squared(a), a9 = multiply(a, squared_often(a2, 2));
-    *a11 = multiply(a9, a2);
-    const Field b5 = multiply(squared(*a11), a9); /* 2^5 - 1 */
-    const Field b10 = multiply(squared_often(b5, 5), b5);
-    const Field b20 = multiply(squared_often(b10, 10), b10);
-    const Field b40 = multiply(squared_often(b20, 20), b20);
-    const Field b50 = multiply(squared_often(b40, 10), b10);
-    const Field b100 = multiply(squared_often(b50, 50), b50);
-    const Field b200 = multiply(squared_often(b100, 100), b100);
-    return multiply(squared_often(b200, 50), b50);
+CALLED Pair long_power(Pair a, Pair *a11) {
+    const Pair a2 = squared_often(a, 1), a9 = multiply_both(a, squared_often(a2, 2));
+    *a11 = multiply_both(a9, a2);
+    const Pair b5 = multiply_both(squared_often(*a11, 1), a9); /* 2^5 - 1 */
+    const Pair b10 = multiply_both(squared_often(b5, 5), b5);
+    const Pair b20 = multiply_both(squared_often(b10, 10), b10);
+    const Pair b40 = multiply_both(squared_often(b20, 20), b20);
+    const Pair b50 = multiply_both(squared_often(b40, 10), b10);
+    const Pair b100 = multiply_both(squared_often(b50, 50), b50);
+    const Pair b200 = multiply_both(squared_often(b100, 100), b100);
+    return multiply_both(squared_often(b200, 50), b50);
 }
 
 /* a ^ ((p - 5) / 8) = a ^ (2^252 - 3) */
-CALLED Field root_power(Field a) {
-    Field a11;
-    const Field power = long_power(a, &a11);
-    return multiply(squared_often(power, 2), a);
+CALLED Pair root_power(Pair a) {
+    Pair a11;
+    const Pair power = long_power(a, &a11);
+    return multiply_both(squared_often(power, 2), a);
 }
 
 /* 1 / a = a ^ (2^255 - 21) */
-CALLED Field inverted(Field a) {
-    Field a11;
-    const Field power = long_power(a, &a11);
-    return multiply(squared_often(power, 5), a11);
+CALLED Pair inverted(Pair a) {
+    Pair a11;
+    const Pair power = long_power(a, &a11);
+    return multiply_both(squared_often(power, 5), a11);
 }
 
-/* SQRT_RATIO_M1 of RFC 9496: the root of u / v, or of sqrt(-1) u / v; returns where u / v was a square */
-CALLED Mask root_of_ratio(Field *root, Field u, Field v) {
-    const Field i = constant(SQRT_M1), v3 = multiply(squared(v), v), v7 = multiply(squared(v3), v);
-    Field r = multiply(multiply(u, v3), root_power(multiply(u, v7)));
-    const Field check = multiply(v, squared(r)), minus = negated(u);
-    const Mask correct = is_zero(subtract(check, u)), flipped = is_zero(subtract(check, minus));
-    const Mask flipped_i = is_zero(subtract(check, multiply(minus, i)));
-    r = chosen(flipped | flipped_i, r, multiply(r, i));
-    *root = absolute(r);
-    return correct | flipped;
+/* SQRT_RATIO_M1 of RFC 9496: the roots of u / v, or of sqrt(-1) u / v; `square` says where u / v was a square */
+CALLED void root_of_ratio(Pair *root, Mask *square, const Pair *u, const Pair *v) {
+    const Field i = constant(SQRT_M1);
+    Pair v3, inside;
+    BOTH(k) {
+        v3.of[k] = multiply(squared(v->of[k]), v->of[k]);
+        inside.of[k] = multiply(u->of[k], multiply(squared(v3.of[k]), v->of[k]));
+    }
+    const Pair power = root_power(inside);
+    BOTH(k) {
+        Field r = multiply(multiply(u->of[k], v3.of[k]), power.of[k]);
+        const Field check = multiply(v->of[k], squared(r)), minus = negated(u->of[k]);
+        const Mask correct = is_zero(subtract(check, u->of[k])), flipped = is_zero(subtract(check, minus));
+        const Mask flipped_i = is_zero(subtract(check, multiply(minus, i)));
+        r = chosen(flipped | flipped_i, r, multiply(r, i));
+        root->of[k] = absolute(r);
+        square[k] = correct | flipped;
+    }
 }
 
 /* --- bytes --- */
@@ -127,38 +145,60 @@ INLINE void write_field(uint8_t (*out)[32], Field a) {
     }
 }
 
-/* returns where the bytes are the encoding of a point */
-CALLED Mask decode(Point *p, const uint8_t *bytes, const int64_t *rows) {
-    const Field s = read_field(bytes, rows, 32), one = small(1), ss = squared(s);
-    const Field u1 = subtract(one, ss), u2 = add(one, ss), u2_squared = squared(u2);
-    const Field v = subtract(negated(multiply(constant(ED_D), squared(u1))), u2_squared);
-    Field root;
-    Mask valid = root_of_ratio(&root, one, multiply(v, u2_squared));
-    const Field den_x = multiply(root, u2), den_y = multiply(multiply(root, den_x), v);
-    p->x = absolute(multiply(add(s, s), den_x));
-    p->y = multiply(u1, den_y);
-    p->z = one;
-    p->t = multiply(p->x, p->y);
-    valid &= (Mask)~is_negative(p->t) & (Mask)~is_zero(p->y) & (Mask)~is_negative(s);
-    uint8_t again[LANES][32];
-    write_field(again, s);
-    for (int lane = 0; lane < LANES; lane++)
-        if (memcmp(again[lane], bytes + rows[lane] * 32, 32)) valid &= (Mask) ~(1 << lane);
-    return valid;
+/* two groups of lanes: their points, and where the bytes are the encoding of one */
+CALLED void decode(Point *points, Mask *valid, const uint8_t *bytes, const int64_t *rows) {
+    const Field one = small(1);
+    Pair s, u1, u2, v, inside, root;
+    BOTH(k) {
+        s.of[k] = read_field(bytes, rows + k * LANES, 32);
+        const Field ss = squared(s.of[k]);
+        u1.of[k] = subtract(one, ss);
+        u2.of[k] = add(one, ss);
+        const Field u2_squared = squared(u2.of[k]);
+        v.of[k] = subtract(negated(multiply(constant(ED_D), squared(u1.of[k]))), u2_squared);
+        inside.of[k] = multiply(v.of[k], u2_squared);
+    }
+    const Pair ones = {{one, one}};
+    root_of_ratio(&root, valid, &ones, &inside);
+    BOTH(k) {
+        Point *p = points + k;
+        const Field den_x = multiply(root.of[k], u2.of[k]);
+        const Field den_y = multiply(multiply(root.of[k], den_x), v.of[k]);
+        p->x = absolute(multiply(add(s.of[k], s.of[k]), den_x));
+        p->y = multiply(u1.of[k], den_y);
+        p->z = one;
+        p->t = multiply(p->x, p->y);
+        valid[k] &= (Mask)~is_negative(p->t) & (Mask)~is_zero(p->y) & (Mask)~is_negative(s.of[k]);
+        uint8_t again[LANES][32];
+        write_field(again, s.of[k]);
+        for (int lane = 0; lane < LANES; lane++)
+            if (memcmp(again[lane], bytes + rows[k * LANES + lane] * 32, 32)) valid[k] &= (Mask) ~(1 << lane);
+    }
 }
 
-CALLED void encode(uint8_t (*out)[32], const Point *p) {
-    const Field i = constant(SQRT_M1);
-    const Field u1 = multiply(add(p->z, p->y), subtract(p->z, p->y)), u2 = multiply(p->x, p->y);
-    Field root;
-    root_of_ratio(&root, small(1), multiply(u1, squared(u2)));
-    const Field den1 = multiply(root, u1), den2 = multiply(root, u2), z_inv = multiply(multiply(den1, den2), p->t);
-    const Mask rotate = is_negative(multiply(p->t, z_inv));
-    const Field x = chosen(rotate, p->x, multiply(p->y, i));
-    Field y = chosen(rotate, p->y, multiply(p->x, i));
-    const Field den_inv = chosen(rotate, den2, multiply(den1, constant(INVSQRT_A_MINUS_D)));
-    y = chosen(is_negative(multiply(x, z_inv)), y, negated(y));
-    write_field(out, absolute(multiply(den_inv, subtract(p->z, y))));
+CALLED void encode(uint8_t (*out)[LANES][32], const Point *points) {
+    const Field i = constant(SQRT_M1), one = small(1);
+    Pair u1, u2, inside, root;
+    Mask square[2];
+    BOTH(k) {
+        const Point *p = points + k;
+        u1.of[k] = multiply(add(p->z, p->y), subtract(p->z, p->y));
+        u2.of[k] = multiply(p->x, p->y);
+        inside.of[k] = multiply(u1.of[k], squared(u2.of[k]));
+    }
+    const Pair ones = {{one, one}};
+    root_of_ratio(&root, square, &ones, &inside);
+    BOTH(k) {
+        const Point *p = points + k;
+        const Field den1 = multiply(root.of[k], u1.of[k]), den2 = multiply(root.of[k], u2.of[k]);
+        const Field z_inv = multiply(multiply(den1, den2), p->t);
+        const Mask rotate = is_negative(multiply(p->t, z_inv));
+        const Field x = chosen(rotate, p->x, multiply(p->y, i));
+        Field y = chosen(rotate, p->y, multiply(p->x, i));
+        const Field den_inv = chosen(rotate, den2, multiply(den1, constant(INVSQRT_A_MINUS_D)));
+        y = chosen(is_negative(multiply(x, z_inv)), y, negated(y));
+        write_field(out[k], absolute(multiply(den_inv, subtract(p->z, y))));
+    }
 }
 
 /* Twice a point (e f : g h : f g : e h), before its encoding is known. */
@@ -190,19 +230,20 @@ CALLED void encode_twice(uint8_t (*out)[32], const Twice *w, Field inverse) {
     write_field(out, absolute(multiply(subtract(h, g), multiply(factor, multiply(g, t_inv)))));
 }
 
-/* `count` groups of lanes: their encodings with one inversion for all; a product of zero (the identity) stands apart */
+/* `count` groups of lanes: their encodings with two inversions for all; a product of zero (the identity) stands apart */
 CALLED void encode_batch(uint8_t (*out)[LANES][32], const Twice *all_of, int count) {
-    Field before[BATCH], factor[BATCH], product = small(1);
+    Field before[BATCH], factor[BATCH];
+    Pair product = {{small(1), small(1)}};
     for (int k = 0; k < count; k++) {
         const Field own = multiply(all_of[k].eg, all_of[k].fh);
         factor[k] = chosen(is_zero(own), own, small(1));
-        before[k] = product;
-        product = multiply(product, factor[k]);
+        before[k] = product.of[k % 2];
+        product.of[k % 2] = multiply(before[k], factor[k]);
     }
-    Field inverse = inverted(product);
+    Pair inverse = inverted(product);
     for (int k = count - 1; k >= 0; k--) {
-        encode_twice(out[k], &all_of[k], multiply(inverse, before[k]));
-        inverse = multiply(inverse, factor[k]);
+        encode_twice(out[k], &all_of[k], multiply(inverse.of[k % 2], before[k]));
+        inverse.of[k % 2] = multiply(inverse.of[k % 2], factor[k]);
     }
 }
 
@@ -226,8 +267,7 @@ INLINE void doubled(Point *p, int with_t) {
 }
 
 CALLED void doubled_often(Point *p, int often) {
-    for (int i = 1; i < often; i++) doubled(p, 0);
-    doubled(p, 1);
+    for (int i = 1; i <= often; i++) doubled(p, i == often);
 }
 
 INLINE Cached cache(const Point *p) {
@@ -243,28 +283,37 @@ CALLED void added(Point *p, const Cached *q, int with_t) {
     complete(p, &e, &f, &g, &h, with_t);
 }
 
-/* MAP of RFC 9496 */
-CALLED Point mapped(Field t) {
-    const Field one = small(1), d = constant(ED_D), r = multiply(constant(SQRT_M1), squared(t));
-    const Field u = multiply(add(r, one), constant(ONE_MINUS_D_SQ));
-    const Field v = multiply(subtract(negated(one), multiply(r, d)), add(r, d));
-    Field s;
-    const Mask not_square = (Mask)~root_of_ratio(&s, u, v);
-    s = chosen(not_square, s, negated(absolute(multiply(s, t))));
-    const Field c = chosen(not_square, negated(one), r);
-    const Field n = subtract(multiply(multiply(c, subtract(r, one)), constant(D_MINUS_ONE_SQ)), v);
-    const Field w0 = multiply(add(s, s), v), w1 = multiply(n, constant(SQRT_AD_MINUS_ONE)), ss = squared(s);
-    const Field w2 = subtract(one, ss), w3 = add(one, ss);
-    const Point p = {multiply(w0, w3), multiply(w2, w1), multiply(w1, w3), multiply(w0, w2)};
-    return p;
+/* MAP of RFC 9496, for two groups of lanes */
+CALLED void mapped(Point *points, const Pair *t) {
+    const Field one = small(1), d = constant(ED_D);
+    Pair r, u, v, root;
+    Mask square[2];
+    BOTH(k) {
+        r.of[k] = multiply(constant(SQRT_M1), squared(t->of[k]));
+        u.of[k] = multiply(add(r.of[k], one), constant(ONE_MINUS_D_SQ));
+        v.of[k] = multiply(subtract(negated(one), multiply(r.of[k], d)), add(r.of[k], d));
+    }
+    root_of_ratio(&root, square, &u, &v);
+    BOTH(k) {
+        const Mask not_square = (Mask)~square[k];
+        const Field s = chosen(not_square, root.of[k], negated(absolute(multiply(root.of[k], t->of[k]))));
+        const Field c = chosen(not_square, negated(one), r.of[k]);
+        const Field n =
+            subtract(multiply(multiply(c, subtract(r.of[k], one)), constant(D_MINUS_ONE_SQ)), v.of[k]);
+        const Field w0 = multiply(add(s, s), v.of[k]), w1 = multiply(n, constant(SQRT_AD_MINUS_ONE)), ss = squared(s);
+        const Field w2 = subtract(one, ss), w3 = add(one, ss);
+        const Point p = {multiply(w0, w3), multiply(w2, w1), multiply(w1, w3), multiply(w0, w2)};
+        points[k] = p;
+    }
 }
 
-CALLED Point hashed(const uint8_t *uniform, const int64_t *rows) {
-    Point p = mapped(read_field(uniform, rows, 64));
-    const Point q = mapped(read_field(uniform + 32, rows, 64));
-    const Cached other = cache(&q);
-    added(&p, &other, 1);
-    return p;
+CALLED void hashed(Point *p, const uint8_t *uniform, const int64_t *rows) {
+    const Pair t = {{read_field(uniform, rows, 64), read_field(uniform + 32, rows, 64)}};
+    Point both[2];
+    mapped(both, &t);
+    const Cached other = cache(&both[1]);
+    *p = both[0];
+    added(p, &other, 1);
 }
 
 /* Half of a scalar below 2^255 modulo the order, as 64 digits from -8 to 8, the lowest first. */
@@ -295,14 +344,13 @@ CALLED void scaled(Point *p, const int8_t (*digits)[LANES]) {
     *p = zero;
     for (int i = 63; i >= 0; i--) {
         if (i < 63) doubled_often(p, 4);
+        Mask hit[8];
         Cached q = nothing;
-        for (int k = 0; k < 8; k++) {
-            const Mask hit = digit_is(digits[i], k + 1) | digit_is(digits[i], -k - 1);
-            q.plus = chosen(hit, q.plus, table[k].plus);
-            q.minus = chosen(hit, q.minus, table[k].minus);
-            q.z = chosen(hit, q.z, table[k].z);
-            q.t = chosen(hit, q.t, table[k].t);
-        }
+        for (int k = 0; k < 8; k++) hit[k] = digit_is(digits[i], k + 1) | digit_is(digits[i], -k - 1);
+        for (int k = 0; k < 8; k++) q.plus = chosen(hit[k], q.plus, table[k].plus); /* one stays in registers */
+        for (int k = 0; k < 8; k++) q.minus = chosen(hit[k], q.minus, table[k].minus);
+        for (int k = 0; k < 8; k++) q.z = chosen(hit[k], q.z, table[k].z);
+        for (int k = 0; k < 8; k++) q.t = chosen(hit[k], q.t, table[k].t);
         const Mask below = digit_below_zero(digits[i]);
         const Field plus = q.plus;
         q.plus = chosen(below, q.plus, q.minus);
@@ -312,9 +360,9 @@ CALLED void scaled(Point *p, const int8_t (*digits)[LANES]) {
     }
 }
 
-/* rows start .. start + LANES - 1; where fewer are left, the first again */
-INLINE void following(int64_t *rows, int64_t start, int64_t count) {
-    for (int lane = 0; lane < LANES; lane++) rows[lane] = start + lane < count ? start + lane : start;
+/* rows start .. start + most - 1; where fewer are left, the first again */
+INLINE void following(int64_t *rows, int most, int64_t start, int64_t count) {
+    for (int lane = 0; lane < most; lane++) rows[lane] = start + lane < count ? start + lane : start;
 }
 
 INLINE void store(uint8_t *out, uint8_t (*from)[32], int64_t start, int64_t count) {
@@ -327,25 +375,29 @@ INLINE void store(uint8_t *out, uint8_t (*from)[32], int64_t start, int64_t coun
 INLINE int64_t multiples(const uint8_t *given, int hash, int64_t count, const uint8_t *scalars, int64_t step,
                          uint8_t *out) {
     static const uint8_t identity[32];
+    int8_t digits[64][LANES];
+    if (!step)
+        for (int lane = 0; lane < LANES; lane++) split_half(digits, lane, scalars);
     for (int64_t first = 0; first < count; first += BATCH * LANES) {
         Twice halves[BATCH];
         uint8_t encoded[BATCH][LANES][32];
         int groups = 0;
-        for (int64_t start = first; start < count && groups < BATCH; start += LANES, groups++) {
-            int64_t rows[LANES];
-            int8_t digits[64][LANES];
-            Point p;
-            following(rows, start, count);
-            if (hash) {
-                p = hashed(given, rows);
-            } else {
-                const Mask valid = decode(&p, given, rows);
-                for (int lane = 0; lane < LANES; lane++)
-                    if (!(valid >> lane & 1) || !memcmp(given + rows[lane] * 32, identity, 32)) return rows[lane];
+        for (int64_t start = first; start < count && groups < BATCH; start += 2 * LANES) {
+            int64_t rows[2 * LANES];
+            Point points[2];
+            Mask valid[2];
+            following(rows, 2 * LANES, start, count);
+            if (!hash) decode(points, valid, given, rows);
+            for (int at = 0; !hash && at < 2 * LANES; at++)
+                if (!(valid[at / LANES] >> at % LANES & 1) || !memcmp(given + rows[at] * 32, identity, 32))
+                    return rows[at];
+            for (int k = 0; k < 2 && start + k * LANES < count; k++) {
+                if (hash) hashed(points + k, given, rows + k * LANES);
+                for (int lane = 0; step && lane < LANES; lane++)
+                    split_half(digits, lane, scalars + rows[k * LANES + lane] * step);
+                scaled(points + k, (const int8_t(*)[LANES])digits);
+                halves[groups++] = twice(points + k);
             }
-            for (int lane = 0; lane < LANES; lane++) split_half(digits, lane, scalars + rows[lane] * step);
-            scaled(&p, (const int8_t(*)[LANES])digits);
-            halves[groups] = twice(&p);
         }
         encode_batch(encoded, halves, groups);
         for (int k = 0; k < groups; k++) store(out, encoded[k], first + k * LANES, count);
@@ -364,12 +416,13 @@ EXPORT void NAMED(map_scale)(const uint8_t *uniform, int64_t count, const uint8_
 
 /* out[i] = the group element of 64 uniform bytes */
 EXPORT void NAMED(map)(const uint8_t *uniform, int64_t count, uint8_t *out) {
-    for (int64_t start = 0; start < count; start += LANES) {
-        int64_t rows[LANES];
-        uint8_t encoded[LANES][32];
-        following(rows, start, count);
-        const Point p = hashed(uniform, rows);
-        encode(encoded, &p);
-        store(out, encoded, start, count);
+    for (int64_t start = 0; start < count; start += 2 * LANES) {
+        int64_t rows[2 * LANES];
+        uint8_t encoded[2][LANES][32];
+        Point points[2];
+        following(rows, 2 * LANES, start, count);
+        BOTH(k) hashed(points + k, uniform, rows + k * LANES);
+        encode(encoded, points);
+        BOTH(k) store(out, encoded[k], start + k * LANES, count);
     }
 }

@@ -15,9 +15,10 @@ the same. The pitch leaves room for the mask, hence no carry: the middle slot is
 from __future__ import annotations
 
 import functools
+import math
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from fedsift.crypto.additive.keys import Ciphertexts, PublicKey, SecretKey, gene
 from fedsift.errors import OverflowGuard, ParameterError
 
 HIDING_BITS = 40
+BLOCK_BYTES = 60_000_000  # of label ciphertexts in a message
 _WORD = 64
 
 #: CPU microseconds, measured: to encrypt, to decrypt, to shift (once, and a bit of the shift). Only ratios matter.
@@ -88,6 +90,10 @@ class RowLayout:
         """Of what one ciphertext of an answer holds."""
         return self.total_bits if self.per_ciphertext > 1 else self.payload_bits * self.answers_per
 
+    def of_rows(self, here: slice) -> RowLayout:
+        """How some of the rows lie in ciphertexts of their own."""
+        return replace(self, rows=here.stop - here.start)
+
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
@@ -102,6 +108,15 @@ class RowLayout:
         if layout.rows != rows or min(asdict(layout).values()) < 1:
             raise ParameterError(f"a row layout for {layout.rows} rows does not fit this party's {rows} rows")
         return layout
+
+
+def row_blocks(key: PublicKey, layouts: list[RowLayout]) -> list[slice]:
+    """The rows of each block of labels: as many as fit a message with the ciphertexts of all ``layouts``, no more."""
+    rows = max((layout.rows for layout in layouts), default=0)
+    together = math.lcm(*(layout.per_ciphertext for layout in layouts))
+    size = sum(together // layout.per_ciphertext for layout in layouts) * key.ciphertext_bytes
+    step = max(1, BLOCK_BYTES // max(1, size)) * together
+    return [slice(start, min(start + step, rows)) for start in range(0, max(1, rows), step)]
 
 
 @dataclass

@@ -96,8 +96,10 @@ class Sent:
         filled = 0 if frozen(party) else max(0, sizes[party.name] - len(rows))
         everything = np.concatenate([rows, own + np.arange(filled)])
         order = np.random.default_rng(secrets.randbits(128)).permutation(everything)
-        words = [ids[row].encode() if row < own else secrets.token_bytes(32) for row in order.tolist()]
-        return party.keep(cls(order)), words
+        words, real = np.empty(len(order), dtype=object), order < own
+        words[real] = list(map(str.encode, ids[order[real]].tolist()))
+        words[~real] = [secrets.token_bytes(32) for _ in range(filled)]
+        return party.keep(cls(order)), words.tolist()
 
 
 def frozen(party: Party) -> str:
@@ -235,7 +237,7 @@ def _ordered(party: Party, rows: np.ndarray, boxes: dict[PartyName, SealedBox]) 
     """The rows in the order of their PRF, and its values in that order."""
     key = CommonKeys.of(party, boxes).order
     ids = party.table.ids
-    places = oprf.keyed_digests([each.encode() for each in ids[rows]], key, PSEUDONYM_BYTES)
+    places = oprf.keyed_digests(list(map(str.encode, ids[rows].tolist())), key, PSEUDONYM_BYTES)
     high, low = places.view(">u8").T
     order = np.lexsort((low, high))
     return rows[order], places[order]

@@ -20,108 +20,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.arguments import Between, LabelHolder
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
-from fedsift.core.operation import Answering, operation
-from fedsift.core.party import Labels, Party, Task
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
+from fedsift.core.operation import Answering
+from fedsift.core.party import Party
+from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.crypto.dp import whole_gaussian_noise
-from fedsift.crypto.sealed_box import SealedBox, frame
+from fedsift.crypto.sealed_box import frame
 from fedsift.errors import OperationRefused, ReplyError, SecurityError
 from fedsift.mpc import pairs
 from fedsift.mpc.encrypted_histogram import (
     HIDING_BITS,
     RowLayout,
-    aligned_sums,
-    encrypt_rows,
     own_key,
     packed,
     split_sums,
     spread,
 )
-from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.encrypted_labels import EncryptedLabels, LabelLayers, SentLabels, encrypt_classes, note_for, read_note
 from fedsift.mpc.ring import SEED_BYTES, new_seed, stream
 
-_LABELS, _SUMS = "encrypted labels", "masked sums"
-
-
-@dataclass
-class LabelLayers:
-    """What the label holder keeps of the labels that it encrypted: how to read sums of them, and who has answered."""
-
-    scheme: str
-    labels: Labels
-    layouts: list[RowLayout]
-    step: int = 0
-    opened: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True)
-class EncryptedLabels:
-    """The labels as a party holds them, once it has seen the label holder's note."""
-
-    key: PublicKey
-    rows: list[Ciphertexts]
-    layouts: list[RowLayout]
-    holder: str
-    step: int = 0
-
-    @property
-    def values(self) -> int:
-        """Classes that are counted."""
-        return sum(layout.values for layout in self.layouts)
-
-    def by_bin(self, codes: np.ndarray, counts: list[int]) -> list[Ciphertexts]:
-        """Encrypted sums of each layer over the bins of some columns: the bin of each row, and how many there are."""
-        layers = zip(self.rows, self.layouts) if counts else ()
-        return [aligned_sums(self.key, rows, layout, codes, counts) for rows, layout in layers]
-
-
-Scheme = Literal["auto", "ou", "paillier"]
-Layouts = list[dict[str, int]]
-Answers = Annotated[int, Between(0, 10**9)]
-WeightBits = Annotated[int, Between(0, 128)]
-
-
-@message
-@dataclass(frozen=True)
-class GivenLabels:
-    """Encrypted labels as one party gets them, with the label holder's note for it."""
-
-    key: PublicKey
-    rows: list[Ciphertexts]
-    layouts: Layouts
-    note: bytes
-    holder: LabelHolder
-
-
-@message
-@dataclass(frozen=True)
-class SentLabels:
-    """Encrypted labels on their way to the parties, with a note for each."""
-
-    key: PublicKey
-    rows: list[Ciphertexts]
-    layouts: Layouts
-    notes: dict[str, bytes]
-
-    def each(self, holder: str, parties: Iterable[str]) -> dict[str, dict[str, GivenLabels]]:
-        """What each party is given of them."""
-        return {
-            name: {"given": GivenLabels(self.key, self.rows, self.layouts, self.notes.get(name, b""), holder)}
-            for name in parties
-        }
-
-    def read_layouts(self, rows: int) -> list[RowLayout]:
-        return [RowLayout.read(layout, rows) for layout in self.layouts]
+_SUMS = "masked sums"
 
 
 @message
@@ -147,73 +73,6 @@ class TableSums(MaskedSums):
 Halves = dict[str, list[bytes]]
 
 
-def encrypts_labels(
-    id: str, *, about: str = "class of each row, encrypted", when: str | tuple[str, ...] = (), epsilon: str = ""
-) -> Callable[[Callable[..., SentLabels]], Answering[SentLabels]]:
-    """Mark a step in which the label holder encrypts something of every row, for the others to sum."""
-    return operation(
-        id, discloses="ciphertext", about=about, opened="nobody", reply=SentLabels, role="active", concerns="labels",
-        times=1, settings=("scheme",), when=when, epsilon=epsilon,
-    )  # fmt: skip
-
-
-@encrypts_labels("labels.encrypt_classes")
-def encrypt_classes(
-    party: Party, *, scheme: Scheme, task: Task, answers: Answers = 0, weight_bits: WeightBits = 0
-) -> SentLabels:
-    """Indicators of all classes but the last, which is the rest."""
-    labels = party.labels(task=task)
-    return encrypted(party, scheme, labels, labels.n_classes - 1, answers=answers, weight_bits=weight_bits)
-
-
-def encrypted(
-    party: Party, scheme: str, labels: Labels, counted: int, *, answers: int, weight_bits: int, step: int = 0
-) -> SentLabels:
-    """A reply: indicators of the first ``counted`` classes, so many a ciphertext as fit, and a note for each peer.
-
-    ``answers`` is how many sums will be asked for; ``weight_bits`` leaves room for weights (or noise) of that size.
-    ``step`` tells conversations of one run apart.
-    """
-    one_hot = (labels.codes[:, None] == np.arange(counted)).astype(np.int64)
-    return encrypted_columns(
-        party, scheme, labels, one_hot, row_bits=1, answers=answers, weight_bits=weight_bits, step=step
-    )
-
-
-def encrypted_columns(
-    party: Party, scheme: str, labels: Labels, columns: np.ndarray, *, row_bits: int, answers: int,
-    weight_bits: int = 0, step: int = 0,
-) -> SentLabels:  # fmt: skip
-    """The same for any non-negative whole numbers of ``row_bits`` bits (rows x columns), made of the ``labels``."""
-    key = own_key(party, scheme).public
-    bits, size = key.plaintext_bits - HIDING_BITS - 1, row_bits + weight_bits
-    room = max(1, bits // (size + len(columns).bit_length()))
-    rows, layouts = [], []
-    for start in range(0, columns.shape[1], room):
-        part = columns[:, start : start + room]
-        layout = RowLayout.fit(len(part), part.shape[1], size, bits, answers=answers, scheme=key.scheme)
-        rows.append(encrypt_rows(key, part, layout, row_bits))
-        layouts.append(layout)
-    party.keep(LabelLayers(scheme, labels, layouts, step))
-    met = party.state.get(Pairs)
-    told = [layout.as_dict() for layout in layouts]
-    digest = _digest(key, rows, told)
-    notes = {} if met is None else {name: _note(party, digest, name, _LABELS, step) for name in met.peers}
-    return SentLabels(key, rows, told, notes)
-
-
-def take_labels(party: Party, given: GivenLabels, step: int = 0, n_rows: int | None = None) -> EncryptedLabels:
-    """The encrypted labels, if they are those that the label holder vouches for: of all rows, or of ``n_rows``."""
-    key, rows, layouts, holder = given.key, given.rows, given.layouts, given.holder
-    vouched = _read_note(party, given.note, holder, _LABELS, step)
-    if len(rows) != len(layouts) or vouched != _digest(key, rows, layouts):
-        raise SecurityError(f"party {party.name!r}: these are not the labels that {holder!r} encrypted")
-    read = [RowLayout.read(layout, party.n_rows if n_rows is None else n_rows) for layout in layouts]
-    if any(layout.answer_bits + HIDING_BITS + 1 > key.plaintext_bits for layout in read):
-        raise SecurityError(f"party {party.name!r}: the labels leave no room for a mask")
-    return EncryptedLabels(key, rows, read, holder, step)
-
-
 def masked(
     party: Party, labels: EncryptedLabels, sums: list[Ciphertexts], tables: int, *, offset: bool = False,
     noise: np.ndarray | None = None,
@@ -235,7 +94,7 @@ def masked(
         plain = [mask + more for mask, more in zip(masks, spread(added, layout))]
         hidden.append(labels.key.blind(labels.key.add_plain(inside, plain)))
     shape = [tables, len(sums[0]) if sums else 0]
-    note = _note(party, _digest_sums(hidden, shape), labels.holder, _SUMS, labels.step)
+    note = note_for(party, _digest_sums(hidden, shape), labels.holder, _SUMS, labels.step)
     return MaskedSums(hidden, seed, note, shape)
 
 
@@ -273,7 +132,7 @@ def _open_half(party: Party, kept: LabelLayers, name: str, told: ForHolder, nois
         raise OperationRefused(party.name, "open_halves", f"the sums of {name!r} were opened before")
     kept.opened.add(name)
     sums, shape = told.sums[name], told.shapes.get(name, [])
-    vouched = _read_note(party, told.notes.get(name), name, _SUMS, kept.step)
+    vouched = read_note(party, told.notes.get(name), name, _SUMS, kept.step)
     if len(shape) != 2 or min(shape) < 0 or vouched != _digest_sums(sums, shape):
         raise SecurityError(f"party {party.name!r}: these are not the sums that {name!r} sent")
     halves = []
@@ -315,17 +174,6 @@ def half_room(layout: RowLayout) -> int:
     return 1 << (layout.value_bits - 1)
 
 
-def _note(party: Party, digest: bytes, to: str, about: str, step: int) -> bytes:
-    """A sealed digest. As bytes: what it vouches for is not sealed, and the ledger is to say so."""
-    return party.held(Pairs).seal(digest, to=to, about=about, number=step).to_bytes()
-
-
-def _read_note(party: Party, note: bytes | None, sender: str, about: str, step: int) -> object:
-    if not isinstance(note, bytes):
-        raise SecurityError(f"party {party.name!r}: {sender!r} vouches for nothing here")
-    return party.held(Pairs).open(SealedBox.from_bytes(note), sender=sender, about=about, number=step)
-
-
 def _width(layout: RowLayout) -> int:
     return (layout.answer_bits + HIDING_BITS + 2 + 7) // 8
 
@@ -335,15 +183,6 @@ def _masks(seed: bytes, layer: int, count: int, layout: RowLayout) -> list[int]:
     words = -(-bits // 64)
     raw = stream(seed, "two halves", layer, (count, words))
     return [int.from_bytes(row.tobytes(), "little") >> (64 * words - bits) for row in raw.astype("<u8")]
-
-
-def _digest(key: PublicKey, rows: list[Ciphertexts], layouts: Layouts) -> bytes:
-    parts = [part for layer, layout in zip(rows, layouts) for part in (layer.to_bytes(), _layout_text(layout))]
-    return hashlib.sha256(frame(b"fedsift labels", key.to_bytes(), *parts)).digest()
-
-
-def _layout_text(layout: dict[str, int]) -> bytes:
-    return json.dumps({name: int(value) for name, value in layout.items()}, sort_keys=True).encode()
 
 
 def _digest_sums(sums: list[Ciphertexts], shape: list[int]) -> bytes:

@@ -23,7 +23,7 @@ from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
 from fedsift.audit.scoring import auc, own_rows_auc
 from fedsift.audit.views import Message, Truth, View
-from fedsift.mpc.column_scores.label_tables import CountedBins
+from fedsift.mpc.column_scores.counting import CountedBins
 from fedsift.select.filters.woe import LARGEST, MONOTONE
 
 READS = ("woe.keep_weights", "hear_evidence")

@@ -203,6 +203,11 @@ class PublicKey:
         """Every integer of magnitude below ``2 ** plaintext_bits`` can be encrypted."""
         return int(self._key.plaintext_bits)
 
+    @property
+    def ciphertext_bytes(self) -> int:
+        """Of one ciphertext, as it travels."""
+        return int(_BACKENDS[self.scheme].width(self.bits))
+
     def encrypt(self, values: Iterable[int]) -> Ciphertexts:
         numbers = [int(value) for value in values]
         if len(numbers) <= _AT_ONCE:

@@ -27,24 +27,19 @@ from fedsift.core.party import Party, Task
 from fedsift.engineer.flafe.candidates import OwnFeatures, Pool, ToldLabels, formed, own_target
 from fedsift.engineer.flafe.features import Seed, What
 from fedsift.errors import DataError, OperationRefused, ReplyError
-from fedsift.mpc.secure_sum import summed
-from fedsift.mpc.two_halves import (
+from fedsift.mpc.encrypted_labels import (
     Answers,
     EncryptedLabels,
-    ForHolder,
     GivenLabels,
-    Halves,
     LabelLayers,
     Scheme,
     SentLabels,
-    TableSums,
     encrypted_columns,
     encrypts_labels,
-    join_halves,
-    masked,
-    open_halves,
 )
-from fedsift.mpc.two_halves import take_labels as take_encrypted
+from fedsift.mpc.encrypted_labels import take_labels as take_encrypted
+from fedsift.mpc.secure_sum import summed
+from fedsift.mpc.two_halves import ForHolder, Halves, TableSums, join_halves, masked, open_halves
 
 _TARGET_BITS = 12
 BINS = 16

@@ -30,24 +30,18 @@ from fedsift.core.party import Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.encrypted_histogram import aligned_sums
-from fedsift.mpc.two_halves import (
+from fedsift.mpc.encrypted_labels import (
     Answers,
     EncryptedLabels,
-    ForHolder,
     GivenLabels,
-    Halves,
     LabelLayers,
-    MaskedSums,
     Scheme,
     SentLabels,
-    ask_halves,
     encrypted,
     encrypts_labels,
-    join_halves,
-    masked,
-    open_halves,
     take_labels,
 )
+from fedsift.mpc.two_halves import ForHolder, Halves, MaskedSums, ask_halves, join_halves, masked, open_halves
 
 COARSE = "coarse"  # as the job says it
 LEAST_ROWS = 10  # on either side of a cut

@@ -29,24 +29,17 @@ from fedsift.core.scaling import CLIPPED_BOUND, clipped
 from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.errors import ReplyError
 from fedsift.mpc.encrypted_histogram import aligned_sums, weighted_sums
-from fedsift.mpc.pairs import meet_all
-from fedsift.mpc.two_halves import (
-    OPERATIONS as OPENING,
-)
-from fedsift.mpc.two_halves import (
+from fedsift.mpc.encrypted_labels import (
     EncryptedLabels,
-    ForHolder,
     GivenLabels,
-    Halves,
     LabelLayers,
-    MaskedSums,
     SentLabels,
     encrypt_classes,
-    join_halves,
-    masked,
-    open_halves,
     take_labels,
 )
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.two_halves import OPERATIONS as OPENING
+from fedsift.mpc.two_halves import ForHolder, Halves, MaskedSums, join_halves, masked, open_halves
 
 _WEIGHT_BITS = 36
 

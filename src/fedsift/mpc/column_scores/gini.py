@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedsift.core.federation import Federation
-from fedsift.mpc.column_scores.label_tables import OPERATIONS, ColumnTables, TableSettings, label_tables
+from fedsift.mpc.column_scores.counting import TableSettings
+from fedsift.mpc.column_scores.label_tables import OPERATIONS, ColumnTables, label_tables
 
 __all__ = ["OPERATIONS", "encrypted_gini", "gini_impurities"]
 

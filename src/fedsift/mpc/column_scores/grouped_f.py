@@ -34,20 +34,17 @@ from fedsift.mpc.column_scores.f_statistic import (
     f_of_parties,
     fraction_bits,
 )
-from fedsift.mpc.two_halves import (
+from fedsift.mpc.encrypted_labels import (
     Answers,
-    ForHolder,
     GivenLabels,
     LabelLayers,
     Scheme,
     SentLabels,
-    ask_halves,
     encrypted,
     encrypts_labels,
-    masked,
-    open_halves,
     take_labels,
 )
+from fedsift.mpc.two_halves import ForHolder, ask_halves, masked, open_halves
 
 Floats = NDArray[np.float64]
 _SKETCH = 64  # numbers by which columns are told alike

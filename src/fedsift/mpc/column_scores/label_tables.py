@@ -18,81 +18,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.core.design import design_of
 from fedsift.core.federation import Federation
-from fedsift.core.ledger import Release, numbers_in
 from fedsift.core.message import message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.core.workers import side_by_side
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
-from fedsift.mpc.column_scores.paid_bins import coded, countable_bins, searched
+from fedsift.mpc.column_scores.counting import TableSettings, add_counts, bins_of, masked_counts
+from fedsift.mpc.column_scores.noise import drawn, rank_classes, room_bits
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, counted_weights
-from fedsift.mpc.encrypted_histogram import RowLayout
-from fedsift.mpc.two_halves import (
-    OPERATIONS as OPENING,
-)
-from fedsift.mpc.two_halves import (
+from fedsift.mpc.encrypted_histogram import RowLayout, row_blocks
+from fedsift.mpc.encrypted_labels import (
     Answers,
-    ForHolder,
-    GivenLabels,
-    Halves,
     LabelLayers,
     Scheme,
     SentLabels,
-    TableSums,
     WeightBits,
-    ask_halves,
     encrypt_classes,
+    encrypt_more,
     encrypted,
     encrypted_columns,
     encrypts_labels,
-    join_halves,
-    masked,
-    open_halves,
-    take_labels,
 )
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.two_halves import OPERATIONS as OPENING
+from fedsift.mpc.two_halves import ForHolder, Halves, TableSums, join_halves, open_halves
 
-MAX_BINS = 100
-DEFAULT_BINS = 10
-_WEIGHTED_BITS = 24.0  # of an opened weighted count
 _MOST_COUNTED = 2.0**48  # rows, their weights and noise are less
-
-
-@dataclass(frozen=True)
-class TableSettings:
-    """What a job says about its tables."""
-
-    n_bins: int
-    min_cell: int
-    epsilon: float | None = None
-    delta: float = 1e-6
-
-    @classmethod
-    def of(cls, party: Party) -> TableSettings:
-        """As the party has accepted them."""
-        told = party.job.parameters
-        epsilon, delta = told.get("epsilon"), told.get("delta")
-        unsaid = 1 if epsilon is None else DEFAULT_BINS  # a job that says no bins (SFFS) has no exact tables
-        n_bins, min_cell = int(told.get("n_bins") or unsaid), int(told.get("min_cell") or 1)
-        if not 2 <= n_bins <= MAX_BINS:
-            raise OperationRefused(party.name, "tables", f"n_bins must lie between 2 and {MAX_BINS}")
-        if epsilon is None:
-            return cls(n_bins, min_cell)
-        return cls(n_bins, min_cell, float(epsilon), float(delta if delta is not None else 1e-6))
-
-    def least_rows(self, columns: dict[str, int], active: bool, name: str) -> int:
-        """Of a bin of this party's, as its search for bins had them; 1 without noise."""
-        noise = self.noise()
-        if noise is None:
-            return 1
-        scale = noise.holder_scale(sum(columns.values())) if active else noise.party_scale(columns[name])
-        return noise.min_rows(scale, self.min_cell)
-
-    def noise(self, ranked: int = 0) -> TableNoise | None:
-        """None for exact tables; ``ranked`` is the number of classes of a regression target."""
-        return None if self.epsilon is None else TableNoise(rho_of(self.epsilon, self.delta), ranked)
 
 
 @dataclass(frozen=True)
@@ -112,32 +64,6 @@ class ColumnTables:
     def owner(self) -> np.ndarray:
         """The column of each bin."""
         return np.repeat(np.arange(len(self.bins)), self.bins)
-
-
-@dataclass(frozen=True)
-class CountedBins:
-    """The bin of each row and column (rows x columns) as they were counted, kept for the rest of the run."""
-
-    rows: np.ndarray
-    columns: list[str]
-    codes: np.ndarray
-
-    @classmethod
-    def of(cls, party: Party) -> CountedBins:
-        """Those of this very view."""
-        found = party.run.kept.get(cls)
-        if not isinstance(found, cls):
-            raise OperationRefused(party.name, "counted bins", "the tables of this run must be counted first")
-        if found.columns != party.columns or not np.array_equal(found.rows, party.row_numbers):
-            raise OperationRefused(party.name, "counted bins", "other rows or columns were counted than these")
-        return found
-
-
-@dataclass(frozen=True)
-class BinPlaces:
-    """Where the bins of the columns stand that were counted with noise, kept for the rest of the run."""
-
-    places: NDArray[np.float64]
 
 
 @message
@@ -161,7 +87,7 @@ def encrypt_every_class(
     labels = party.labels(task=task)
     if labels.task == "regression":
         labels = replace(labels, codes=rank_classes(labels.values, labels.n_classes))
-    return encrypted(party, scheme, labels, labels.n_classes, answers=answers, weight_bits=weight_bits)
+    return encrypted(party, scheme, labels, labels.n_classes, answers=answers, weight_bits=weight_bits, in_blocks=True)
 
 
 @encrypts_labels(
@@ -173,43 +99,7 @@ def encrypt_weighted_classes(party: Party, *, scheme: Scheme, task: Task, answer
     if weights is None:
         raise OperationRefused(party.name, "encrypt_weighted_classes", "the job's design names no weight")
     columns = weights[:, None] * (labels.codes[:, None] == np.arange(labels.n_classes))
-    return encrypted_columns(party, scheme, labels, columns, row_bits=ROW_BITS, answers=answers)
-
-
-def _released(reply: TableSums) -> Release:
-    """The sizes of bins; where none are told, what is opened of each bin: a weighted count, in 4096ths."""
-    told = numbers_in(reply)
-    bins = int(np.sum(reply.bins))
-    return told if len(reply.sizes) else Release(told.statistics + bins, max(told.precision, _WEIGHTED_BITS))
-
-
-@operation(
-    "tables.masked_counts",
-    discloses="aggregate",
-    receives="ciphertext",
-    about="encrypted label counts of shuffled bins of unnamed columns under masks; to the coordinator the sizes of the "
-    "bins (with epsilon: nothing but their number), and the masks, with which it opens what the label holder decrypts",
-    reply=TableSums,
-    role="passive",
-    opened="aggregate: label counts of shuffled bins of unnamed columns, to the coordinator",
-    concerns="own columns and labels",
-    min_cell="min_cell",
-    epsilon="epsilon",
-    times=1,
-    releases=_released,
-)
-def masked_counts(party: Party, *, given: GivenLabels) -> TableSums:
-    labels = take_labels(party, given)
-    settings = TableSettings.of(party)
-    noise = settings.noise()
-    scale = noise.party_scale(len(party.columns)) if noise else 0.0
-    codes, counts = _bins(party, settings, scale)
-    added = drawn((sum(counts), labels.values), scale) if noise else None
-    reply = masked(party, labels, labels.by_bin(codes, counts), len(counts), offset=noise is not None, noise=added)
-    told = noise is None and design_of(party).weight is None  # beside weighted counts sizes would tell weights
-    return TableSums(
-        **vars(reply), sizes=_sizes(codes, counts if told else []), bins=np.asarray(counts, dtype=np.int32)
-    )
+    return encrypted_columns(party, scheme, labels, columns, row_bits=ROW_BITS, answers=answers, in_blocks=True)
 
 
 @operation(
@@ -231,7 +121,7 @@ def open_counts(party: Party, *, told: ForHolder) -> OpenedCounts:
     noise = settings.noise(labels.n_classes if labels.task == "regression" else 0)
     scale = noise.holder_scale(len(party.columns) + told.tables) if noise else 0.0
     halves = open_halves(party, told, scale)
-    codes, counts = _bins(party, settings, scale)
+    codes, counts = bins_of(party, settings, scale)
     classes, weights = labels.n_classes, counted_weights(party)
 
     def counted(place: int) -> np.ndarray:
@@ -245,26 +135,9 @@ def open_counts(party: Party, *, told: ForHolder) -> OpenedCounts:
     return OpenedCounts(halves, own.astype(np.int64), np.asarray(counts, dtype=np.int32))
 
 
-def _bins(party: Party, settings: TableSettings, scale: float) -> tuple[np.ndarray, list[int]]:
-    noise = settings.noise()
-    if noise is None:
-        weighed = party.job.parameters.get("woe")  # weights of evidence need the bins later, monotone ones in order
-        found = countable_bins(party, settings.n_bins, settings.min_cell, shuffle=weighed != "monotone")
-        if weighed is not None:
-            party.run.kept[CountedBins] = CountedBins(party.row_numbers, list(party.columns), found[0])
-        return found
-    columns, least = searched(party, settings.n_bins, noise.edges_rho), noise.min_rows(scale, settings.min_cell)
-    stand = [column.stands(settings.n_bins, least) for column in columns]
-    party.run.kept[BinPlaces] = BinPlaces(np.concatenate([np.zeros(0), *stand]))
-    return coded(columns, party.n_rows, settings.n_bins, least)
-
-
-def _sizes(codes: np.ndarray, counts: list[int]) -> np.ndarray:
-    sizes = side_by_side(lambda place: np.bincount(codes[:, place], minlength=counts[place]), range(len(counts)))
-    return (np.concatenate(sizes) if sizes else np.zeros(0)).astype(np.int32)
-
-
-OPERATIONS = (*OPENING, encrypt_every_class, encrypt_weighted_classes, masked_counts, open_counts)
+OPERATIONS = (
+    *OPENING, encrypt_every_class, encrypt_weighted_classes, encrypt_more, add_counts, masked_counts, open_counts,
+)  # fmt: skip
 
 
 def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[str, ColumnTables]:
@@ -277,25 +150,36 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
     scales = {name: noise.party_scale(columns[name]) if noise else 0.0 for name in fed.passive}
     scales[fed.active] = noise.holder_scale(sum(columns.values())) if noise else 0.0
     with fed.session() as run:
-        answers = settings.n_bins * max((columns[name] for name in run.passive), default=0)
-        encrypting, room = encrypt_classes, {}
-        weighted = run.design.weight is not None
+        meet_all(run)
+        asked: dict[str, int] = {"answers": settings.n_bins * max((columns[name] for name in run.passive), default=0)}
+        encrypting, weighted = encrypt_classes, run.design.weight is not None
         if noise is not None:
             most = max((scales[name] for name in run.passive), default=0.0)
-            room = {"weight_bits": room_bits(run.n_rows, run.n_rows, most, scales[run.active])}
+            asked["weight_bits"] = room_bits(run.n_rows, run.n_rows, most, scales[run.active])
             encrypting = encrypt_every_class
         elif weighted:
             encrypting = encrypt_weighted_classes
-        labels, replies, opened = ask_halves(
-            run, encrypting, masked_counts, open_counts, scheme=scheme, answers=answers, **room
-        )
-    layouts = labels.read_layouts(fed.n_rows)
+        else:
+            asked["in_blocks"] = True
+        labels = run.ask(encrypting, to=run.active, each={run.active: asked}, scheme=scheme, task=run.asked_task)
+        layouts = labels.read_layouts(fed.n_rows)
+        replies = _counted(run, labels, len(row_blocks(labels.key, layouts)))
+        opened: OpenedCounts = run.ask(open_counts, to=run.active, told=ForHolder.of(replies))
     unit = STEPS if weighted else 0
     tables = {fed.active: _own(fed, opened, scales[fed.active] ** 2, unit)}
     for name, reply in replies.items():
         variance = scales[name] ** 2 + scales[fed.active] ** 2
         tables[name] = _joined(fed, name, reply, opened.halves.get(name, []), layouts, variance, unit)
     return _by_class(fed, {name: tables[name] for name in fed.parties})
+
+
+def _counted(run: Federation, labels: SentLabels, blocks: int) -> dict[str, TableSums]:
+    """Block after block of the labels to the parties: the next one is encrypted when all have added up the last."""
+    for done in range(blocks - 1):
+        run.progress(done, blocks, "blocks of labels")
+        run.ask(add_counts, to=run.passive, each=labels.each(run.active, run.passive))
+        labels = run.ask(encrypt_more, to=run.active)
+    return run.ask(masked_counts, to=run.passive, each=labels.each(run.active, run.passive))
 
 
 def _by_class(fed: Federation, tables: dict[str, ColumnTables]) -> dict[str, ColumnTables]:

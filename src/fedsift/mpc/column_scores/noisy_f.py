@@ -19,16 +19,14 @@ from fedsift.core.federation import Federation
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.column_scores.label_tables import (
-    DEFAULT_BINS,
-    BinPlaces,
-    ColumnTables,
-    TableSettings,
-    class_sizes,
-    label_tables,
-)
+from fedsift.mpc.column_scores.counting import DEFAULT_BINS, BinPlaces, TableSettings
 from fedsift.mpc.column_scores.label_tables import (
     OPERATIONS as TABLES,
+)
+from fedsift.mpc.column_scores.label_tables import (
+    ColumnTables,
+    class_sizes,
+    label_tables,
 )
 
 

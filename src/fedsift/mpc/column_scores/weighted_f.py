@@ -30,22 +30,17 @@ from fedsift.core.scaling import clipped
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.f_statistic import ClassSums, class_sums, fraction_bits
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, whole_weights
-from fedsift.mpc.two_halves import (
+from fedsift.mpc.encrypted_labels import (
     Answers,
-    ForHolder,
     GivenLabels,
-    Halves,
     LabelLayers,
     Scheme,
     SentLabels,
-    ask_halves,
     encrypted_columns,
     encrypts_labels,
-    join_halves,
-    masked,
-    open_halves,
     take_labels,
 )
+from fedsift.mpc.two_halves import ForHolder, Halves, ask_halves, join_halves, masked, open_halves
 
 _BITS = 36  # of a value, and of a square
 

@@ -14,11 +14,10 @@ from fedsift.core.design import DRAWN, WEIGHTED
 from fedsift.core.federation import Federation
 from fedsift.core.operation import Operation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.mpc.column_scores.counting import MAX_BINS, TableSettings
 from fedsift.mpc.column_scores.label_tables import (
-    MAX_BINS,
     OPERATIONS,
     ColumnTables,
-    TableSettings,
     class_sizes,
     label_tables,
 )

@@ -28,7 +28,8 @@ from fedsift.core.ledger import Release
 from fedsift.core.operation import Array, operation
 from fedsift.core.party import MAX_VIEWS, Party
 from fedsift.errors import DataError, OperationRefused, ReplyError
-from fedsift.mpc.column_scores.label_tables import ColumnTables, CountedBins
+from fedsift.mpc.column_scores.counting import CountedBins
+from fedsift.mpc.column_scores.label_tables import ColumnTables
 
 Floats = NDArray[np.float64]
 BINS, MONOTONE = KINDS = ("bins", "monotone")

@@ -38,23 +38,18 @@ from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc import pairs
 from fedsift.mpc.column_scores.noise import drawn, rank_classes, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, searched
-from fedsift.mpc.pairs import meet_all
-from fedsift.mpc.two_halves import (
+from fedsift.mpc.encrypted_labels import (
     Answers,
-    ForHolder,
     GivenLabels,
-    Halves,
     LabelLayers,
-    MaskedSums,
     Scheme,
     SentLabels,
     WeightBits,
     encrypted,
-    join_halves,
-    masked,
-    open_halves,
     take_labels,
 )
+from fedsift.mpc.pairs import meet_all
+from fedsift.mpc.two_halves import ForHolder, Halves, MaskedSums, join_halves, masked, open_halves
 from fedsift.select.muse.counted import Counted
 from fedsift.select.muse.spending import EDGES_SHARE, Spending
 

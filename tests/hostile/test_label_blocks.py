@@ -1,0 +1,120 @@
+"""Attacks on labels that come in blocks: sums of some of the rows, subtracted from sums of all, would give labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fedsift as fs
+from fedsift.mpc import encrypted_histogram
+from fedsift.mpc.encrypted_histogram import RowLayout, row_blocks
+from hostile.coordinator import ROWS, Hostile, refused
+
+
+class Blocks:
+    """An honest beginning: the blocks of labels as their holder sent them, before a party got any."""
+
+    def __init__(self) -> None:
+        self.hostile = Hostile()
+        job = self.hostile.of(fs.InformationValue(n_features=2))
+        self.asked = {"session": self.hostile.begin(job), "job": job.hash}
+        self.hostile.meet(self.asked)
+        told = {"scheme": "auto", "task": "auto", "in_blocks": True}
+        self.sent = [self.ask("bank", "labels.encrypt_classes", **told)["ok"]]
+        while "ok" in (more := self.ask("bank", "labels.encrypt_more")):
+            self.sent.append(more["ok"])
+        refused(more, "all rows were sent")
+
+    def ask(self, to: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        return self.hostile.send(to, operation, **self.asked, **arguments)
+
+    def pass_on(self, number: int, operation: str = "tables.add_counts", **changed: Any) -> dict[str, Any]:
+        block = self.sent[number]
+        told = {name: block[name] for name in ("key", "rows", "layouts")}
+        given = {**told, "note": block["notes"]["shop"], "holder": "bank", **changed}
+        return self.ask("shop", operation, given=given)
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    monkeypatch.setattr(encrypted_histogram, "BLOCK_BYTES", 4000)
+    found = Blocks()
+    assert len(found.sent) >= 3
+    return found
+
+
+def test_the_conversation_is_a_real_one(blocks):
+    last = len(blocks.sent) - 1
+    assert all("ok" in blocks.pass_on(number) for number in range(last))
+    assert "ok" in blocks.pass_on(last, "tables.masked_counts")
+
+
+def test_the_labels_of_all_rows_are_in_as_many_blocks_as_the_rows_say(blocks):
+    first = blocks.sent[0]
+    layouts = [RowLayout.read(layout, ROWS) for layout in first["layouts"]]
+    assert len(blocks.sent) == len(row_blocks(first["key"], layouts))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_sums_of_some_blocks_are_not_told(blocks, before):
+    for number in range(before):
+        assert "ok" in blocks.pass_on(number)
+    refused(blocks.pass_on(before, "tables.masked_counts"), "have not come yet")
+    refused(blocks.pass_on(len(blocks.sent) - 1, "tables.masked_counts"))
+
+
+def test_a_block_comes_once(blocks):
+    assert "ok" in blocks.pass_on(0)
+    refused(blocks.pass_on(0))
+    refused(blocks.pass_on(0, "tables.masked_counts"))
+
+
+def test_no_block_is_left_out_or_comes_before_its_turn(blocks):
+    refused(blocks.pass_on(1))
+    refused(blocks.pass_on(len(blocks.sent) - 1, "tables.masked_counts"))
+    assert "ok" in blocks.pass_on(0)  # nothing was used up by what came too early
+    refused(blocks.pass_on(2))
+
+
+def test_the_last_block_ends_it(blocks):
+    last = len(blocks.sent) - 1
+    for number in range(last):
+        assert "ok" in blocks.pass_on(number)
+    refused(blocks.pass_on(last), "masked_counts takes it")
+
+
+def test_no_block_comes_after_the_answer(blocks):
+    last = len(blocks.sent) - 1
+    for number in range(last):
+        assert "ok" in blocks.pass_on(number)
+    assert "ok" in blocks.pass_on(last, "tables.masked_counts")
+    refused(blocks.pass_on(last, "tables.masked_counts"), "as often as it declares")
+    refused(blocks.pass_on(0))
+    refused(blocks.ask("bank", "labels.encrypt_more"), "all rows were sent")
+
+
+def test_a_block_under_the_note_of_another(blocks):
+    refused(blocks.pass_on(0, note=blocks.sent[1]["notes"]["shop"]))
+    refused(blocks.pass_on(1, note=blocks.sent[0]["notes"]["shop"]), "not the labels")
+
+
+def test_rows_of_two_blocks_in_one(blocks):
+    both = [blocks.sent[0]["rows"][0].concat([blocks.sent[0]["rows"][0], blocks.sent[1]["rows"][0]])]
+    refused(blocks.pass_on(0, rows=both), "not the labels")
+
+
+@pytest.mark.parametrize("size", [2_000, 8_000, 10**9])
+def test_a_label_holder_that_cuts_its_rows_otherwise(monkeypatch, size):
+    """Its notes are its own; the size of a block is not."""
+    monkeypatch.setattr(encrypted_histogram, "BLOCK_BYTES", size)
+    blocks = Blocks()
+    monkeypatch.setattr(encrypted_histogram, "BLOCK_BYTES", 4000)
+    refused(blocks.pass_on(0), "another size than its rows")
+
+
+def test_more_blocks_are_for_whoever_began(blocks):
+    refused(blocks.ask("shop", "labels.encrypt_more"), "it comes after")
+    fresh = Hostile()
+    job = fresh.of(fs.InformationValue(n_features=2))
+    refused(fresh.send("bank", "labels.encrypt_more", session=fresh.begin(job), job=job.hash))
