@@ -1,6 +1,6 @@
 """All methods on the same twenty data sets, judged alike; splits of columns; extra columns; FLARE's Feature Election.
 
-    python benchmarks/reviewers.py --data DIR [--part table|splits|extra|flare] [--methods A,B] [--seeds 0,1]
+    python benchmarks/reviewers.py --data DIR [--part table|rest|splits|extra|flare] [--methods A,B] [--seeds 0,1]
     python benchmarks/reviewers_page.py
 
 Rows: at most 2,000 (a draw by the seed), 70 % for training, classes alike in both parts. Text becomes its place in the
@@ -106,7 +106,8 @@ class Drawn:
         return fs.Federation.from_tables(tables, id=None, label=("party1", "target of rows"), task=self.task)
 
 
-def draw(name: str, seed: int, data: str | None) -> Drawn:
+def draw(name: str, seed: int, data: str | None, *, whole: bool = False) -> Drawn:
+    """The same training rows either way; test rows are those of the draw, or the ``whole`` rest of the table."""
     X, y = datasets.load(name, path=data)
     task = "regression" if name in REGRESSION else "classification"
     for column in X.columns:
@@ -115,16 +116,20 @@ def draw(name: str, seed: int, data: str | None) -> Drawn:
             X[column] = codes.where(codes >= 0)
     X = X.astype(float)
     X.columns = [str(column) for column in X.columns]
+    more_X, more_y = X[:0], y[:0]
     if len(X) > ROWS:
-        kept = np.random.default_rng(seed).permutation(len(X))[:ROWS]
-        X, y = X.iloc[kept], y.iloc[kept]
+        order = np.random.default_rng(seed).permutation(len(X))
+        if whole:
+            more_X, more_y = X.iloc[order[ROWS:]], y.iloc[order[ROWS:]]
+        X, y = X.iloc[order[:ROWS]], y.iloc[order[:ROWS]]
     strata = y if task == "classification" else None
     if strata is not None and y.value_counts().min() < 4:
         common = y.isin(y.value_counts()[lambda counts: counts >= 4].index)
         X, y = X[common], y[common]
         y = pd.Series(np.unique(y, return_inverse=True)[1], index=y.index, name=y.name)
         strata = y
-    parts = train_test_split(X, y, train_size=TRAIN, stratify=strata, random_state=seed)
+    X, test_X, y, test_y = train_test_split(X, y, train_size=TRAIN, stratify=strata, random_state=seed)
+    parts = X, pd.concat([test_X, more_X]), y, pd.concat([test_y, more_y])
     X, test_X, y, test_y = (part.reset_index(drop=True) for part in parts)
     typical = X.median()
     return Drawn(X.fillna(typical), y, test_X.fillna(typical), test_y, task, seed)
