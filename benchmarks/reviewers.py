@@ -1,6 +1,6 @@
 """All methods on the same twenty data sets, judged alike; splits of columns; extra columns; FLARE's Feature Election.
 
-    python benchmarks/reviewers.py --data DIR [--part table|rest|splits|extra|flare] [--methods A,B] [--seeds 0,1]
+    python benchmarks/reviewers.py --data DIR [--part table|rest|splits|extra|flare] [--methods A,B] [--sets A,B]
     python benchmarks/reviewers_page.py
 
 Rows: at most 2,000 (a draw by the seed), 70 % for training, classes alike in both parts. Text becomes its place in the
@@ -213,18 +213,20 @@ def limited(work: Callable[[], dict[str, Any]], seconds: int) -> dict[str, Any]:
 # --- the parts -------------------------------------------------------------------------------------------------------
 
 
-def run_table(cells: Cells, data: str | None, methods: list[str], seeds: list[int], most: int = LIMIT) -> None:
+def run_table(
+    cells: Cells, data: str | None, methods: list[str], seeds: list[int], sets: list[str], most: int = LIMIT
+) -> None:
     """Tables are read in the processes of the cells alone: threads of a reader do not survive a fork."""
 
     def once(name: str, seed: int, method: str) -> Callable[[], dict[str, Any]]:
         limit = AUTO_LIMIT if method in AUTO else most
         return lambda: limited(lambda: measured(draw(name, seed, data), method), limit)
 
-    sizes = {name: once(name, 0, "size")()["cells"] for name in SETS}
+    sizes = {name: once(name, 0, "size")()["cells"] for name in sets}
     for seed in seeds:
         for method in methods:
             over: list[int] = []
-            for name in SETS:
+            for name in sets:
                 hopeless = sum(sizes[name] >= size for size in over) >= 2
                 work = (lambda: {"not_run": "not tried"}) if hopeless else once(name, seed, method)
                 row = cells.run(work, part="table", data=name, seed=seed, method=method)
@@ -240,13 +242,15 @@ def main() -> None:
         "--methods", default=",".join(name.replace(", ", "; ") for name in [*NULLS, *CEILINGS, *FEDERATED, *AUTO])
     )
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--limit", type=int, default=LIMIT, help="CPU seconds of a cell that is not Auto's")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     methods = [name.replace("; ", ", ") for name in given.methods.split(",")]
     cells = Cells(given.out)
     if given.part == "table":
-        run_table(cells, given.data, methods, [int(seed) for seed in given.seeds.split(",")], given.limit)
+        seeds = [int(seed) for seed in given.seeds.split(",")]
+        run_table(cells, given.data, methods, seeds, given.sets.split(","), given.limit)
     else:
         from reviewers_parts import PARTS
 
