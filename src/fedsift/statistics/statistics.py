@@ -195,9 +195,8 @@ def _parted(run: Federation, by: str, names: dict[str, list[str]]) -> list[NDArr
     if len(sides) != run.n_rows:
         raise ReplyError(party, "sample_rows", f"expected a number for each of {run.n_rows} rows")
     if not (sides == 1).any() or not (sides == 0).any():
-        raise ParameterError(
-            f"no row lies {'from it on' if (sides == 1).any() else 'before it'}: part {by!r} elsewhere"
-        )
+        empty = "from the value on" if (sides == 1).any() else "before the value"
+        raise ParameterError(f"no row lies {empty} at which {by!r} is parted")
     return [np.flatnonzero(sides == 1), np.flatnonzero(sides == 0)]
 
 
