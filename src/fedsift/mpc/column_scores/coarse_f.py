@@ -80,7 +80,8 @@ def above_mean(party: Party, places: range) -> Bits:
 
     A missing value is below. A column that no cut parts well is 0.
     """
-    table, names = party.table, [party.columns[place] for place in places]
+    table, columns = party.table, party.columns
+    names = [columns[place] for place in places]
     numeric = np.array([table.kinds[name] != "categorical" for name in names], dtype=bool)
     bits = np.zeros((party.n_rows, len(names)), dtype=np.uint8, order="F")
     places_of_numbers = np.flatnonzero(numeric)
