@@ -43,8 +43,8 @@ SPLIT_METHODS = ("gini", "muse", "top_gain", "less_vfl", "local_lasso")
 EXTRA_SETS = ("california_housing", "breast_cancer_wdbc", "phishing_websites", "spambase")
 EXTRA = ("random", "corrupted", "second-order")
 EXTRA_METHODS = (
-    "random", "all", "gini", "sffs", "muse", "federated_lasso", "top_gain", "less_vfl", "auto, boost", "pooled L1",
-    "pooled RFE, boosting", "pooled mRMR",
+    "random", "all", "gini", "sffs", "muse", "federated_lasso", "top_gain", "less_vfl", "pooled L1",
+    "pooled RFE, boosting", "pooled mRMR", "auto, boost",
 )  # fmt: skip
 ELECTIONS = {"lasso": "lasso", "random_forest": "forest", "mutual_info": "mutual_information"}
 
