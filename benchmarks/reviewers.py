@@ -1,6 +1,6 @@
 """All methods on the same twenty data sets, judged alike; splits of columns; extra columns; FLARE's Feature Election.
 
-    python benchmarks/reviewers.py --data DIR [--part table|splits|extra|flare] [--methods A,B] [--seeds 0,1]
+    python benchmarks/reviewers.py --data DIR [--part table|rest|splits|extra|flare] [--methods A,B] [--sets A,B]
     python benchmarks/reviewers_page.py
 
 Rows: at most 2,000 (a draw by the seed), 70 % for training, classes alike in both parts. Text becomes its place in the
@@ -106,7 +106,8 @@ class Drawn:
         return fs.Federation.from_tables(tables, id=None, label=("party1", "target of rows"), task=self.task)
 
 
-def draw(name: str, seed: int, data: str | None) -> Drawn:
+def draw(name: str, seed: int, data: str | None, *, whole: bool = False) -> Drawn:
+    """The same training rows either way; test rows are those of the draw, or the ``whole`` rest of the table."""
     X, y = datasets.load(name, path=data)
     task = "regression" if name in REGRESSION else "classification"
     for column in X.columns:
@@ -115,16 +116,20 @@ def draw(name: str, seed: int, data: str | None) -> Drawn:
             X[column] = codes.where(codes >= 0)
     X = X.astype(float)
     X.columns = [str(column) for column in X.columns]
+    more_X, more_y = X[:0], y[:0]
     if len(X) > ROWS:
-        kept = np.random.default_rng(seed).permutation(len(X))[:ROWS]
-        X, y = X.iloc[kept], y.iloc[kept]
+        order = np.random.default_rng(seed).permutation(len(X))
+        if whole:
+            more_X, more_y = X.iloc[order[ROWS:]], y.iloc[order[ROWS:]]
+        X, y = X.iloc[order[:ROWS]], y.iloc[order[:ROWS]]
     strata = y if task == "classification" else None
     if strata is not None and y.value_counts().min() < 4:
         common = y.isin(y.value_counts()[lambda counts: counts >= 4].index)
         X, y = X[common], y[common]
         y = pd.Series(np.unique(y, return_inverse=True)[1], index=y.index, name=y.name)
         strata = y
-    parts = train_test_split(X, y, train_size=TRAIN, stratify=strata, random_state=seed)
+    X, test_X, y, test_y = train_test_split(X, y, train_size=TRAIN, stratify=strata, random_state=seed)
+    parts = X, pd.concat([test_X, more_X]), y, pd.concat([test_y, more_y])
     X, test_X, y, test_y = (part.reset_index(drop=True) for part in parts)
     typical = X.median()
     return Drawn(X.fillna(typical), y, test_X.fillna(typical), test_y, task, seed)
@@ -208,18 +213,20 @@ def limited(work: Callable[[], dict[str, Any]], seconds: int) -> dict[str, Any]:
 # --- the parts -------------------------------------------------------------------------------------------------------
 
 
-def run_table(cells: Cells, data: str | None, methods: list[str], seeds: list[int], most: int = LIMIT) -> None:
+def run_table(
+    cells: Cells, data: str | None, methods: list[str], seeds: list[int], sets: list[str], most: int = LIMIT
+) -> None:
     """Tables are read in the processes of the cells alone: threads of a reader do not survive a fork."""
 
     def once(name: str, seed: int, method: str) -> Callable[[], dict[str, Any]]:
         limit = AUTO_LIMIT if method in AUTO else most
         return lambda: limited(lambda: measured(draw(name, seed, data), method), limit)
 
-    sizes = {name: once(name, 0, "size")()["cells"] for name in SETS}
+    sizes = {name: once(name, 0, "size")()["cells"] for name in sets}
     for seed in seeds:
         for method in methods:
             over: list[int] = []
-            for name in SETS:
+            for name in sets:
                 hopeless = sum(sizes[name] >= size for size in over) >= 2
                 work = (lambda: {"not_run": "not tried"}) if hopeless else once(name, seed, method)
                 row = cells.run(work, part="table", data=name, seed=seed, method=method)
@@ -235,13 +242,15 @@ def main() -> None:
         "--methods", default=",".join(name.replace(", ", "; ") for name in [*NULLS, *CEILINGS, *FEDERATED, *AUTO])
     )
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--limit", type=int, default=LIMIT, help="CPU seconds of a cell that is not Auto's")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     methods = [name.replace("; ", ", ") for name in given.methods.split(",")]
     cells = Cells(given.out)
     if given.part == "table":
-        run_table(cells, given.data, methods, [int(seed) for seed in given.seeds.split(",")], given.limit)
+        seeds = [int(seed) for seed in given.seeds.split(",")]
+        run_table(cells, given.data, methods, seeds, given.sets.split(","), given.limit)
     else:
         from reviewers_parts import PARTS
 

@@ -1,7 +1,8 @@
 """Screening of wide tables: CPU seconds beside every column's, and how many of the best columns are found.
 
     python benchmarks/screening.py [--most COLUMNS] [--out FILE]
-    python benchmarks/screening.py --files FOLDER [--out FILE]     # the widest table, from Parquet files, coarsely
+    python benchmarks/screening.py --files FOLDER --write          # the widest table as Parquet files (4 GB)
+    python benchmarks/screening.py --files FOLDER [--out FILE]     # screened coarsely from these files
 
 Two parties with half of the columns each. Columns come in blocks of twenty with a common part (correlation 0.5), or
 are independent; six blocks (or 120 columns) tell about the label, weakly. ``SFFS`` scores every column,
@@ -14,6 +15,7 @@ best columns are those of the F statistic on the pooled table.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -76,8 +78,8 @@ def measure(rows: int, columns: int, kind: str, seed: int) -> list[dict[str, Any
     return found
 
 
-def write_files(rows: int, columns: int, seed: int, folder: Path) -> set[tuple[str, str]]:
-    """Independent columns, one file a party, without all of them in memory at once; the twenty best by the plain F."""
+def write_files(rows: int, columns: int, seed: int, folder: Path) -> None:
+    """Independent columns, one file a party, never both in memory; beside them the twenty best by the plain F."""
     rng = np.random.default_rng(seed)
     telling = {party: rng.normal(size=(60, rows)).astype(np.float32) for party in PARTIES}
     signal = sum(part.sum(axis=0) for part in telling.values()) / np.sqrt(120)
@@ -93,11 +95,11 @@ def write_files(rows: int, columns: int, seed: int, folder: Path) -> set[tuple[s
             table if party != PARTIES[0] else table.append_column("y", pa.array(y)), folder / f"{party}.parquet"
         )
         del own, table
-    return set(sorted(score, key=lambda each: -score[each])[:KEPT])
+    (folder / "best.json").write_text(json.dumps(sorted(score, key=lambda each: -score[each])[:KEPT]))
 
 
-def measure_files(rows: int, columns: int, seed: int, folder: Path) -> list[dict[str, Any]]:
-    best = write_files(rows, columns, seed, folder)
+def measure_files(columns: int, folder: Path) -> list[dict[str, Any]]:
+    best = {(party, column) for party, column in json.loads((folder / "best.json").read_text())}
     files = {party: str(folder / f"{party}.parquet") for party in PARTIES}
     fed = fs.Federation.from_tables(files, id=None, label=(PARTIES[0], "y"), task="classification")
     fed.column_names(), fed.n_classes
@@ -141,11 +143,14 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=100_000, help="columns of the widest table")
     parser.add_argument("--out", type=Path, default=RESULTS.with_suffix(".jsonl"))
     parser.add_argument("--files", type=Path)
+    parser.add_argument("--write", action="store_true", help="write the files of --files first, and measure nothing")
     given = parser.parse_args()
     cells, cores = Cells(given.out), len(os.sched_getaffinity(0))
     if given.files is not None:
+        if given.write:
+            return write_files(10_000, given.most, 0, given.files)
         key = {"rows": 10_000, "columns": given.most, "kind": "independent, from files", "seed": 0}
-        cells.run(lambda: {"forms": measure_files(10_000, given.most, 0, given.files), "cores": cores}, **key)
+        cells.run(lambda: {"forms": measure_files(given.most, given.files), "cores": cores}, **key)
         given.out.with_suffix(".md").write_text(render(cells), encoding="utf-8")
         return
     for rows, columns, kind, seed in (case for case in CASES if case[1] <= given.most):

@@ -123,6 +123,16 @@ def test_the_paragraph_has_the_table_the_figures_and_the_nulls(fitted):
     assert said.split(".")[0] in " ".join(auto.report().split())
 
 
+def test_a_candidate_that_does_not_go_by_weights_is_left_out():
+    X, y = planted(rows=240, columns=6)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"], aside={"w": np.linspace(1, 2, len(X))})
+    for design in (fs.Design(class_weight="balanced"), fs.Design(weight="bank.w")):
+        auto = small(candidates=["muse", "gini"]).fit(fed.designed(design))
+        part = next(iter(design.parts))
+        assert auto.details_["chose"] == "gini"
+        assert f"muse (muse does not go by the design's {part}" in auto.why_
+
+
 def test_a_party_is_not_told_why(fitted):
     """The paragraph speaks of scores over all parties; one party's own report has no word of it."""
     _, auto = fitted

@@ -280,6 +280,15 @@ def test_several_labels_are_looked_at_one_by_one():
         fs.SecureBoostClassifier().fit(fed.designed(Design(labels=["bank.other"])))
 
 
+def test_the_label_itself_may_be_one_of_several():
+    other = (VALUES[:, 2] > 5).astype(int)
+    fed = federation(LABEL, other=other)
+    alone = fs.GiniFilter(n_features=1).fit(fed)
+    found = fs.GiniFilter(n_features=1).fit(fed.designed(Design(labels=["bank.label", "bank.other"])))
+    assert found.details_["labels"]["bank.label"] == alone.selected_
+    assert found.details_["labels"]["bank.other"] == {"bank": ["f2"], "shop": []}
+
+
 @pytest.mark.parametrize(
     ("made", "design", "words"),
     [

@@ -69,6 +69,13 @@ MISTAKES = {
     "misspelt parameter": ("n_features = 4", "n_feature = 4", 12, "method.n_feature", "did you mean 'n_features'?"),
     "misspelt method": ("information_value", "informaton_value", 11, "method.name", "mean 'information_value'?"),
     "far-off method": ("information_value", "xyz", 11, "method.name", "there are: auto, muse"),
+    "key of another table": (
+        "n_features = 4",
+        '[federation]\nid = "client"',
+        13,
+        "federation.id",
+        "it belongs to [parties.NAME]",
+    ),
     "misspelt key": ('id = "client"', 'ids = "client"', 8, "parties.shop.ids", "did you mean 'id'?"),
     "missing file key": ('file = "shop.csv"\n', "", 6, "parties.shop.file", "expected a file name"),
     "missing file": ("shop.csv", "shpo.csv", 7, "parties.shop.file", "did you mean 'shop.csv'?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import numpy as np
@@ -278,6 +279,22 @@ def test_rows_are_parted_by_a_column_of_one_party(at):
     listed = fs.psi(fed, np.arange(400), np.arange(400, 800))
     pd.testing.assert_series_equal(found, listed)
     assert found.filter(like=".b").iloc[0] > 1
+
+
+@pytest.mark.parametrize("at", ["2021-01-01", datetime.date(2021, 1, 1), pd.Timestamp("2021-01-01")])
+def test_rows_are_parted_at_a_date(at):
+    X, y = table(rows=800)
+    X["seen"] = pd.date_range("2019-01-01", "2022-12-31", periods=800)
+    fed = fs.Federation.split(X, y, parties=3)
+    whose = next(name for name, columns in fed.column_names().items() if "seen" in columns)
+    before = int((X["seen"] < pd.Timestamp("2021-01-01")).sum())
+    listed = fs.psi(fed, np.arange(before), np.arange(before, 800))
+    pd.testing.assert_series_equal(fs.psi(fed, by=f"{whose}.seen", at=at), listed)
+    with pytest.raises(ParameterError, match="no row lies from the value on"):
+        fs.psi(fed, by=f"{whose}.seen", at="2031-01-01")
+    for wrong in ("June", 2021):  # not the 2,021st day of 1970
+        with pytest.raises(DataError, match="holds dates; part its rows at a date"):
+            fs.psi(fed, by=f"{whose}.seen", at=wrong)
 
 
 def test_a_site_parts_rows_only_as_the_job_says():

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-import numpy as np
 import polars as pl
 
-from fedsift.core.stored import Frame, pieces, read
+from fedsift.core.stored import Frame, pieces
 from fedsift.core.wanted import Loaded
 from fedsift.errors import DataError
 
@@ -20,7 +19,6 @@ Kind = Literal["numeric", "boolean", "categorical", "date"]
 #: Types that NumPy reads as numbers without our help.
 PLAIN = {pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32, pl.Float64}
 _MICROSECONDS_A_DAY = 86_400e6
-_BLOCK = 4_000_000  # values looked at together when searching for infinities: bounds the extra memory
 
 
 def kind_of(dtype: pl.DataType) -> Kind | None:
@@ -141,11 +139,10 @@ def refuse_infinite(frame: Frame, loaded: Loaded) -> None:
     if not any(dtype.is_float() for dtype in set(frame.dtypes)):
         return
     floats = [name for name, dtype in frame.schema.items() if dtype.is_float()]
-    width = max(1, _BLOCK // max(1, frame.height))
-    for start in range(0, len(floats), width):
-        names = floats[start : start + width]
-        infinite = np.isinf(read(frame, names).to_numpy())
-        if infinite.any():
-            column, row = (int(found[0]) for found in np.nonzero(infinite.T))
+    for piece in pieces(frame, floats):
+        infinite = piece.select(pl.all().is_infinite().any()).row(0)
+        if any(infinite):
+            column = piece.to_series(infinite.index(True))
+            row = column.is_infinite().fill_null(False).arg_max() or 0
             advice = "correct it, or leave it missing"
-            raise DataError(f"{loaded.where}: {loaded.locate(row)} of column {names[column]!r} is infinite; {advice}")
+            raise DataError(f"{loaded.where}: {loaded.locate(row)} of column {column.name!r} is infinite; {advice}")

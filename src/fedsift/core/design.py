@@ -47,7 +47,8 @@ class Design:
     class_weight : ``"balanced"`` (classes count alike), or what a row of each class counts, by its name.
     event : whether it happened (1) or had not yet when the row was last seen (0); the label is how long that took.
     label : another column of the label holder in the place of its label.
-    labels : several such columns: a selector is fitted for each in a job of its own, and keeps what one of them keeps.
+    labels : several such columns, its own label among them or not: a selector is fitted for each in a job of its own,
+        and keeps what one of them keeps.
 
     Examples
     --------
@@ -247,7 +248,9 @@ def column_of(party: Holder, part: str) -> NDArray[np.generic] | None:
 
 
 def _aside(party: str, table: Table, column: str, part: str) -> NDArray[np.generic]:
-    """A column that is no feature, without missing values."""
+    """A column that is no feature, without missing values; of labels the table's own, too."""
+    if part == "label" and column == table.label_name and table.label is not None:
+        return table.label
     if column not in table.aside:
         raise OperationRefused(
             party, "design",
@@ -269,8 +272,8 @@ def labelled(party: Holder, table: Table) -> Table:
     design = design_of(party)
     if table.label_name is None or design.label is None is design.event:
         return table
-    if design.label is not None:
-        column = design.label.removeprefix(f"{party.name}.")
+    column = table.label_name if design.label is None else design.label.removeprefix(f"{party.name}.")
+    if column != table.label_name:
         _aside(party.name, table, column, "label")
         series = checked_label(
             table.aside[column], Loaded(table.aside[column].to_frame(), f"party {party.name!r}", str)

@@ -108,7 +108,7 @@ def _load_columns(path: Path, where: str, wanted: Wanted) -> Loaded:
         return Loaded(_typed(stored.read_columns(path, names), wanted), where, _row_number)
     unsure = {name for name in features if schema[name] in (pl.String, pl.Null)} | set(wanted.categorical)
     kept = stored.Stored.open(path, features, where, lambda frame: _typed(frame, wanted), unsure)
-    own = [name for name in names if name not in features]
+    own = [name for name in names if name in own_columns]
     frame = _typed(stored.read_columns(path, own), wanted) if own else pl.DataFrame()
     return Loaded(frame, where, _row_number, features=kept)
 

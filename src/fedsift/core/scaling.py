@@ -13,12 +13,13 @@ CLIPPED_BOUND = 15.5
 def standardised(party: Party) -> tuple[np.ndarray, np.ndarray]:
     """Columns with mean 0 and variance 1 (rows x columns; categories as indicators), and the column each belongs to."""
     table, parts, owner = party.table, [], []
+    numbers = table.each([column for column in party.columns if table.kinds[column] != "categorical"])
     for number, column in enumerate(party.columns):
         if table.kinds[column] == "categorical":
             codes, count = party.binned(column, 2)
             block = (codes[:, None] == np.arange(count)).astype(np.float64)
         else:
-            values = table.values(column)
+            values = next(numbers)  # read many at a time: opening a wide file costs more than a column
             present = values[~np.isnan(values)]
             block = np.where(np.isnan(values), present.mean() if len(present) else 0.0, values)[:, None]
         centred = block - block.mean(axis=0)

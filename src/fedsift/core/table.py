@@ -203,12 +203,15 @@ class Table:
 
         The array is a copy: the caller may change it.
         """
-        self._check_numeric([column])
-        frame = read(self._frame, [column])
-        series = frame.to_series()
-        if series.dtype not in PLAIN:
-            series = frame.select(as_float(column, series.dtype)).to_series()
-        return np.array(series.to_numpy(), dtype=np.float64)
+        return next(self.each([column]))
+
+    def each(self, columns: Sequence[str]) -> Iterator[np.ndarray]:
+        """:meth:`values` of these columns, one after the other; of a large file they are read many at a time."""
+        self._check_numeric(columns)
+        for frame in pieces(self._frame, columns):
+            for name, series in zip(frame.columns, frame.iter_columns()):
+                plain = series if series.dtype in PLAIN else frame.select(as_float(name, series.dtype)).to_series()
+                yield np.array(plain.to_numpy(), dtype=np.float64)
 
     def codes(self, column: str) -> tuple[np.ndarray, list[str]]:
         """A categorical column as int32 codes (-1 where missing) and the sorted categories they point into.

@@ -179,7 +179,8 @@ class Job:
         parties = self.settings.parties
         design, tables = design_of(self.settings.design), {}
         for name, party in parties.items():
-            told = party.model_copy(update={"aside": list(dict.fromkeys([*party.aside, *design.columns_of(name)]))})
+            named = [column for column in design.columns_of(name) if column != party.label]
+            told = party.model_copy(update={"aside": list(dict.fromkeys([*party.aside, *named]))})
             tables[name] = read_table(self.source, ("parties", name), told, name)
         return tables
 

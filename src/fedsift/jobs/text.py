@@ -148,10 +148,19 @@ def _explain(source: Source, root: type[Section], problem: Mapping[str, Any]) ->
     name, where = ".".join(key), source.where(key)
     if problem["type"] == "extra_forbidden":
         section = _section_at(root, key[:-1])
-        return f"{where}: {name}: unknown key{nearest(key[-1], list(section.model_fields) if section else [])}"
+        near = nearest(key[-1], list(section.model_fields) if section else [])
+        return f"{where}: {name}: unknown key{_at_home(root, key[-1])}{near}"
     if problem["type"] == "missing":
         return f"{where}: {name} is missing: expected {expected(root, key)}"
     return f"{where}: {name}: expected {expected(root, key)}; got {_shown(problem['input'])}"
+
+
+def _at_home(root: type[Section], key: str) -> str:
+    """Where a key that stands in the wrong table belongs."""
+    tables = [(name,) for name in root.model_fields] + [(name, "NAME") for name in root.model_fields]
+    sections = {table: _section_at(root, table) for table in tables}
+    homes = [".".join(table) for table, section in sections.items() if section and key in section.model_fields]
+    return f" here; it belongs to [{'] or ['.join(homes)}]" if homes else ""
 
 
 def _is_value(root: type[Section], key: Key) -> bool:

@@ -1,6 +1,6 @@
 """Encrypted labels: what the label holder sends of them, and what a party takes.
 
-The label holder encrypts something of every row (``encrypts_labels``), with a sealed note to each party that vouches for it;
+The label holder encrypts something of every row (``encrypts_labels``), with a sealed note for each party to check;
 a party takes nothing without that note. Labels of many rows travel in blocks, one after the other (``row_blocks``):
 which rows a block has, and so how large it is, follows from the layout and the number of rows. Each has a note with its
 number, so a party takes it once and in its order. ``two_halves.py`` opens what is summed of them.

@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedsift.core.design import WEIGHTED, check_served
 from fedsift.core.federation import Federation
 from fedsift.core.files import plain
 from fedsift.core.operation import load_whole
@@ -92,6 +93,7 @@ class Auto(Selector):
     name = "auto"
     paper = "none: cross-validation with the one-standard-error rule (Breiman et al. 1984) over the methods here"
     partitions = ("vertical",)
+    designs = WEIGHTED  # a candidate that does not go by a part of the design is left out
     leaks = (
         "what its candidates and the model give away, on every fold; coordinator: one score a candidate; parties: "
         "which candidates were announced and which one was fitted last"
@@ -253,9 +255,10 @@ class Auto(Selector):
         return (0.0, 0.0) if told is None else ((self.folds + 1) * told.seconds, (self.folds + 1) * told.bytes)
 
     def _refused(self, fed: Federation, candidate: Candidate) -> str:
-        """Why the candidate would not run: a site refuses its job, or it takes no such table."""
+        """Why the candidate would not run: a site refuses its job, or it takes no such table or design."""
         selector = self.made(candidate)
         try:
+            check_served(fed.design, candidate.name, selector._serves())
             with fed.session(*selector.announcement()) as run:
                 selector._check(run)
         except (PolicyRefused, ParameterError, DataError, MissingExtra) as error:

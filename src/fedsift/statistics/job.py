@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 import numpy as np
@@ -84,12 +86,21 @@ def sample_rows(party: Party) -> NDArray[np.int64]:
         codes, names = party.table.codes(column)
         before = np.append(np.array([name < str(asked["at"]) for name in names], dtype=np.int64), -1)
         return np.asarray(before[codes])
-    if not isinstance(asked["at"], int | float):
-        raise DataError(
-            f"party {party.name!r}: {column!r} holds numbers; part its rows at a number, not {asked['at']!r}"
-        )
-    values = party.table.values(column)
-    return np.where(np.isnan(values), -1, (values < float(asked["at"])).astype(np.int64))
+    at, values = _cut(party, column, asked["at"]), party.table.values(column)
+    return np.where(np.isnan(values), -1, (values < at).astype(np.int64))
+
+
+def _cut(party: Party, column: str, at: object) -> float:
+    """Where a column's rows are parted, in the unit of its values: of dates days since 1970 (UTC)."""
+    wanted = "numbers; part its rows at a number"
+    if party.table.kinds[column] == "date":
+        wanted = "dates; part its rows at a date such as 2024-01-31"
+        with suppress(ValueError):
+            when = datetime.fromisoformat(str(at))
+            return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp() / 86_400
+    elif isinstance(at, int | float):
+        return float(at)
+    raise DataError(f"party {party.name!r}: {column!r} holds {wanted}, not {at!r}")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def significance(
 
 def psi(
     fed: Federation, before: Sequence[int] | None = None, after: Sequence[int] | None = None, *,
-    by: str | None = None, at: float | str | None = None, n_bins: int = 10, min_cell: int = 10,
+    by: str | None = None, at: float | str | date | None = None, n_bins: int = 10, min_cell: int = 10,
 ) -> pd.Series:  # fmt: skip
     """Population stability index of every column between two samples of the shared rows, of two digits.
 
@@ -147,7 +148,8 @@ def psi(
     ----------
     before, after : positions of the rows of the two samples; bins are those of the first.
     by, at : instead of them: the first sample has the rows whose column ``by`` (``"party.column"``) lies below ``at``,
-        the second the others; a category (a date as text) by its name. Which rows these are becomes known to all.
+        the second the others; a date by a date (or "2024-01-31"), a category by its name. Which rows these are becomes
+        known to all.
     n_bins, min_cell : bins of a column, and rows of a bin at least.
 
     Examples
@@ -165,7 +167,8 @@ def psi(
     listed = before is not None and after is not None
     if listed == (by is not None) or (by is None) != (at is None):
         raise ParameterError("psi compares two samples of rows: give before and after, or by and at")
-    job = StatisticsJob(what=PSI, n_bins=n_bins, min_cell=min_cell, by=by, at=at)
+    value = at.isoformat() if isinstance(at, date) else at
+    job = StatisticsJob(what=PSI, n_bins=n_bins, min_cell=min_cell, by=by, at=value)
     with fed.session(*job.announcement()) as run:
         names = run.column_names()
         samples = [before, after] if by is None else _parted(run, by, names)
@@ -185,10 +188,15 @@ def _parted(run: Federation, by: str, names: dict[str, list[str]]) -> list[NDArr
     """The rows before and from the job's value on, as the party of the column says."""
     party, _, column = by.partition(".")
     if party not in names or (run.names == "shared" and column not in names[party]):  # of private names the site judges
-        raise ParameterError(f"by must be PARTY.COLUMN of a column that takes part, got {by!r}")
+        raise ParameterError(
+            f"by must be PARTY.COLUMN of a column that takes part (none that is set aside), got {by!r}"
+        )
     sides = run.ask(sample_rows, to=party)
     if len(sides) != run.n_rows:
         raise ReplyError(party, "sample_rows", f"expected a number for each of {run.n_rows} rows")
+    if not (sides == 1).any() or not (sides == 0).any():
+        empty = "from the value on" if (sides == 1).any() else "before the value"
+        raise ParameterError(f"no row lies {empty} at which {by!r} is parted")
     return [np.flatnonzero(sides == 1), np.flatnonzero(sides == 0)]
 
 

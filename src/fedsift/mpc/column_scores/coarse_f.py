@@ -74,12 +74,13 @@ def above_mean(party: Party, places: range) -> Bits:
 
     A missing value is below. A column that no cut parts well is 0.
     """
-    table, names = party.table, [party.columns[place] for place in places]
+    table, columns = party.table, party.columns
+    names = [columns[place] for place in places]
     numeric = np.array([table.kinds[name] != "categorical" for name in names], dtype=bool)
     bits = np.zeros((party.n_rows, len(names)), dtype=np.uint8, order="F")
-    if numeric.any():
-        values = np.asarray(table.matrix([name for name, number in zip(names, numeric) if number]), dtype=np.float64)
-        bits[:, numeric] = _cut(values)
+    places_of_numbers = np.flatnonzero(numeric)
+    for place, values in zip(places_of_numbers, table.each([names[place] for place in places_of_numbers])):
+        bits[:, place] = _cut(values)
     for place in np.flatnonzero(~numeric):
         codes, count = used_bins(table, names[place], 2, 1)
         bits[:, place] = codes == np.bincount(codes, minlength=count).argmax()
@@ -87,16 +88,17 @@ def above_mean(party: Party, places: range) -> Bits:
     return bits
 
 
-def _cut(values: NDArray[np.float64]) -> Bits:
-    missing = np.isnan(values)
-    there = np.maximum(len(values) - missing.sum(axis=0), 1)
-    bits = np.asarray(values > np.where(missing, 0.0, values).sum(axis=0) / there, dtype=np.uint8)
-    for place in np.flatnonzero(~_parted(bits) & ~missing.all(axis=0)):
-        bits[:, place] = values[:, place] > np.nanmedian(values[:, place])
-    return bits
+def _cut(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Above the mean of what is there, or above its median where the mean parts too few rows from the others."""
+    total = values.sum()
+    there = values[~np.isnan(values)] if np.isnan(total) else values
+    if not len(there):
+        return np.zeros(len(values), dtype=bool)
+    above = values > there.mean()
+    return above if _parted(above[:, None])[0] else values > np.median(there)
 
 
-def _parted(bits: Bits) -> NDArray[np.bool_]:
+def _parted(bits: NDArray[np.generic]) -> NDArray[np.bool_]:
     above = bits.sum(axis=0, dtype=np.int64)
     return np.asarray((above >= LEAST_ROWS) & (above <= len(bits) - LEAST_ROWS))
 

@@ -96,6 +96,7 @@ class InformationValue(LabelTableFilter):
 
     name = "information_value"
     paper = "Weight of evidence as in FATE and SecretFlow (baseline FATE-IV of MUSE)"
+    leaks = LabelTableFilter.leaks + ", with woe rounded weights of evidence of their bins"
     operations = together(OPERATIONS, WOE_OPERATIONS)
 
     def __init__(

@@ -143,12 +143,13 @@ def _let_go(reply: dict[str, float]) -> Release:
 )  # fmt: skip
 def let_go(party: Party, *, weights: Annotated[int, Between(1, 10**6)]) -> dict[str, float]:
     """The label holder lets the others have weights of evidence, or says why not."""
-    bits = bits_of(int(_told(party, "let_go")["woe_digits"]))
-    if weights * bits > party.n_rows / ROWS_A_BIT:
+    bits, most = bits_of(int(_told(party, "let_go")["woe_digits"])), party.n_rows / ROWS_A_BIT
+    if weights * bits > most:
         raise OperationRefused(
             party.name, "let_go",
             f"{weights} weights of evidence have {weights * bits:.0f} bits, more than a tenth of {party.n_rows} rows: "
-            "parties with their columns could work out labels; ask for fewer columns, bins or woe_digits",
+            "parties with their columns could work out labels; ask for fewer columns, bins or woe_digits (with as many "
+            f"digits these rows allow {int(most / bits)} weights, one a bin)",
         )  # fmt: skip
     return {"weights": weights, "bits": bits}
 
