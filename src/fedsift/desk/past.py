@@ -25,8 +25,8 @@ from fedsift.site import gate
 from fedsift.site.journal import Journal, Line
 from fedsift.site.journal_atoms import Atoms, count_persons
 from fedsift.site.journal_facts import DECISION
-from fedsift.site.journal_rules import ALIGNMENT, DELTA, REFUSAL
 from fedsift.site.journal_rows import ROW_BY_ROW
+from fedsift.site.journal_rules import ALIGNMENT, DELTA, REFUSAL
 from fedsift.site.policy import Policy, listed
 from fedsift.site.record import NAME
 
