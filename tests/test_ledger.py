@@ -28,10 +28,12 @@ def entry(**changes) -> Entry:
 
 
 def test_an_unknown_form_cannot_be_declared():
+    def nothing(party) -> None: ...
+
     with pytest.raises(ParameterError, match="harmless"):
-        operation("test.harmless", discloses="harmless", about="x")
+        operation("test.harmless", discloses="harmless", about="x")(nothing)
     with pytest.raises(ParameterError, match="secretly"):
-        operation("test.secret", discloses="plain", about="x", receives="secretly")
+        operation("test.secret", discloses="plain", about="x", receives="secretly")(nothing)
 
 
 def test_traffic_adds_up():

@@ -48,16 +48,10 @@ _HIDDEN = "boost: gradients"
 
 
 @operation(
-    "boost.hide_level",
-    when="protection=all",
-    discloses="masked",
-    receives="masked",
-    about="its shares of the gradients by node, under a mask and sealed for the other side",
-    opened="nobody",
-    concerns="own columns and labels",
-    reply=ByName(SealedBox),
-    times="240000 a session",
-)
+    "boost.hide_level", when="protection=all", discloses="masked", receives="masked",
+    about="its shares of the gradients by node, under a mask and sealed for the other side", opened="nobody",
+    concerns="own columns and labels", reply=ByName(SealedBox), times="240000 a session",
+)  # fmt: skip
 def hide_level(party: Party) -> dict[str, SealedBox]:
     """The label holder for everybody, the speaking party for the label holder."""
     state, pairs, dealt = party.held(Shares), party.held(Pairs), party.held(Dealt)
@@ -83,18 +77,11 @@ def laid_out(rows: Rows) -> tuple[Ring, np.ndarray]:
 
 
 @operation(
-    "boost.compare_level",
-    when="protection=all",
-    discloses="masked",
-    receives="masked",
+    "boost.compare_level", when="protection=all", discloses="masked", receives="masked",
     about="numbers of the first step of comparing cuts, each under a fresh mask, sealed for the other party",
-    opened="nobody",
-    learns="nothing: gradients and nodes under masks that it does not have",
-    concerns="own columns and labels",
-    reply=ByName(SealedBox),
-    times="240000 a session",
-    after="boost.hide_level",
-)
+    opened="nobody", learns="nothing: gradients and nodes under masks that it does not have",
+    concerns="own columns and labels", reply=ByName(SealedBox), times="240000 a session", after="boost.hide_level",
+)  # fmt: skip
 def compare_level(
     party: Party, *, boxes: dict[str, SealedBox], corrections: dict[str, Corrections],
     dealt: dict[str, list[np.ndarray]],
@@ -168,16 +155,10 @@ def _bests(party: Party, state: Shares, now: Growing) -> dict[str, Fractions]:
 
 
 @operation(
-    "boost.pass_best",
-    when="protection=all",
-    discloses="masked",
-    about="its shares of its best cuts, sealed for the party that compares them",
-    opened="nobody",
-    role="passive",
-    after="boost.compare_level",
-    reply=SealedBox,
-    times="240000 a session",
-)
+    "boost.pass_best", when="protection=all", discloses="masked",
+    about="its shares of its best cuts, sealed for the party that compares them", opened="nobody", role="passive",
+    after="boost.compare_level", reply=SealedBox, times="240000 a session",
+)  # fmt: skip
 def pass_best(party: Party) -> SealedBox:
     """To the speaking party; the places of its cuts stay here."""
     state = party.held(Shares)
