@@ -30,6 +30,7 @@ from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.f_statistic import (
     ClassSums,
     OpenedSums,
+    ask_halves,
     class_sums,
     f_of_parties,
     fraction_bits,
@@ -41,7 +42,6 @@ from fedsift.mpc.two_halves import (
     LabelLayers,
     Scheme,
     SentLabels,
-    ask_halves,
     encrypted,
     encrypts_labels,
     masked,
