@@ -83,13 +83,6 @@ def stream(seed: bytes, purpose: str, number: int, shape: tuple[int, ...]) -> Ri
     return key_stream(seed, purpose, number, shape)
 
 
-def wide(seed: bytes, purpose: str, number: int, count: int, bits: int) -> list[int]:
-    """So many whole numbers of any number of bits."""
-    words = -(-bits // 64)
-    raw = stream(seed, purpose, number, (count, words)).astype("<u8")
-    return [int.from_bytes(row.tobytes(), "little") >> (64 * words - bits) for row in raw]
-
-
 def key_stream(
     seed: bytes, purpose: str, number: int, shape: tuple[int, ...], kind: str = "<u8"
 ) -> NDArray[np.unsignedinteger]:

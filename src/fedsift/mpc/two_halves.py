@@ -46,9 +46,10 @@ from fedsift.mpc.encrypted_histogram import (
     split_sums,
     spread,
 )
-from fedsift.mpc.ring import SEED_BYTES, new_seed, wide
+from fedsift.mpc.pairs import Pairs
+from fedsift.mpc.ring import SEED_BYTES, new_seed, stream
 
-_LABELS, _SUMS, _PURPOSE = "encrypted labels", "masked sums", "two halves"
+_LABELS, _SUMS = "encrypted labels", "masked sums"
 
 
 @dataclass
@@ -193,7 +194,7 @@ def encrypted_columns(
         rows.append(encrypt_rows(key, part, layout, row_bits))
         layouts.append(layout)
     party.keep(LabelLayers(scheme, labels, layouts, step))
-    met = party.state.get(pairs.Pairs)
+    met = party.state.get(Pairs)
     told = [layout.as_dict() for layout in layouts]
     digest = _digest(key, rows, told)
     notes = {} if met is None else {name: _note(party, digest, name, _LABELS, step) for name in met.peers}
@@ -229,7 +230,7 @@ def masked(
         if noise is not None:
             added = added + noise[:, start : start + layout.values].astype(object)
         start += layout.values
-        masks = wide(seed, _PURPOSE, number, len(inside), layout.answer_bits + HIDING_BITS)
+        masks = _masks(seed, number, len(inside), layout)
         plain = [mask + more for mask, more in zip(masks, spread(added, layout))]
         hidden.append(labels.key.blind(labels.key.add_plain(inside, plain)))
     shape = [tables, len(sums[0]) if sums else 0]
@@ -300,8 +301,7 @@ def join_halves(
         if not isinstance(half, bytes) or len(half) != width * answers:
             raise ReplyError(name, "masked sums", f"expected the halves of {count} sums")
         opened = [int.from_bytes(half[i : i + width], "little") for i in range(0, len(half), width)]
-        masks = wide(seed, _PURPOSE, number, answers, layout.answer_bits + HIDING_BITS)
-        numbers = [a - b for a, b in zip(opened, masks)]
+        numbers = [a - b for a, b in zip(opened, _masks(seed, number, answers, layout))]
         if min(numbers, default=0) < 0 or max(numbers, default=0).bit_length() > layout.answer_bits:
             raise ReplyError(name, "masked sums", "the two halves do not belong together")
         table = np.array(split_sums(numbers, layout, count), dtype=object).reshape(count, layout.values)
@@ -311,26 +311,34 @@ def join_halves(
 
 def _note(party: Party, digest: bytes, to: str, about: str, step: int) -> bytes:
     """A sealed digest. As bytes: what it vouches for is not sealed, and the ledger is to say so."""
-    return party.held(pairs.Pairs).seal(digest, to=to, about=about, number=step).to_bytes()
+    return party.held(Pairs).seal(digest, to=to, about=about, number=step).to_bytes()
 
 
 def _read_note(party: Party, note: bytes | None, sender: str, about: str, step: int) -> object:
     if not isinstance(note, bytes):
         raise SecurityError(f"party {party.name!r}: {sender!r} vouches for nothing here")
-    return party.held(pairs.Pairs).open(SealedBox.from_bytes(note), sender=sender, about=about, number=step)
+    return party.held(Pairs).open(SealedBox.from_bytes(note), sender=sender, about=about, number=step)
+
+
+def _masks(seed: bytes, layer: int, count: int, layout: RowLayout) -> list[int]:
+    bits = layout.answer_bits + HIDING_BITS
+    words = -(-bits // 64)
+    raw = stream(seed, "two halves", layer, (count, words))
+    return [int.from_bytes(row.tobytes(), "little") >> (64 * words - bits) for row in raw.astype("<u8")]
 
 
 def _digest(key: PublicKey, rows: list[Ciphertexts], layouts: Layouts) -> bytes:
-    parts = [part for layer, layout in zip(rows, layouts) for part in (layer.to_bytes(), _text(layout))]
+    parts = [part for layer, layout in zip(rows, layouts) for part in (layer.to_bytes(), _layout_text(layout))]
     return hashlib.sha256(frame(b"fedsift labels", key.to_bytes(), *parts)).digest()
 
 
+def _layout_text(layout: dict[str, int]) -> bytes:
+    return json.dumps({name: int(value) for name, value in layout.items()}, sort_keys=True).encode()
+
+
 def _digest_sums(sums: list[Ciphertexts], shape: list[int]) -> bytes:
-    return hashlib.sha256(frame(b"fedsift sums", _text(shape), *(layer.to_bytes() for layer in sums))).digest()
-
-
-def _text(told: object) -> bytes:
-    return json.dumps(told, sort_keys=True, default=int).encode()
+    told = json.dumps([int(number) for number in shape]).encode()
+    return hashlib.sha256(frame(b"fedsift sums", told, *(layer.to_bytes() for layer in sums))).digest()
 
 
 #: What a method lists that uses this layer, beside its own two steps.
