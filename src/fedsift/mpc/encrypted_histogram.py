@@ -88,16 +88,6 @@ class RowLayout:
         """Of what one ciphertext of an answer holds."""
         return self.total_bits if self.per_ciphertext > 1 else self.payload_bits * self.answers_per
 
-    @property
-    def half_room(self) -> int:
-        """Added to a slot that may be negative."""
-        return 1 << (self.value_bits - 1)
-
-    @property
-    def masked_bytes(self) -> int:
-        """Of an answer under a mask."""
-        return (self.answer_bits + HIDING_BITS + 2 + 7) // 8
-
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 

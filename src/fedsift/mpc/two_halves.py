@@ -22,12 +22,13 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, LabelHolder
+from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import Answering, operation
 from fedsift.core.party import Labels, Party, Task
@@ -226,7 +227,7 @@ def masked(
     seed, start, hidden = new_seed(), 0, []
     for number, (layer, layout) in enumerate(zip(sums, labels.layouts)):
         inside = packed(labels.key, layer, layout)
-        added = np.full((len(layer), layout.values), layout.half_room if offset else 0, dtype=object)
+        added = np.full((len(layer), layout.values), half_room(layout) if offset else 0, dtype=object)
         if noise is not None:
             added = added + noise[:, start : start + layout.values].astype(object)
         start += layout.values
@@ -283,7 +284,7 @@ def _open_half(party: Party, kept: LabelLayers, name: str, told: ForHolder, nois
         if noise:
             added = whole_gaussian_noise((shape[1], layout.values), noise).astype(object)
             numbers = [number + more for number, more in zip(numbers, spread(added, layout))]
-        halves.append(b"".join(number.to_bytes(layout.masked_bytes, "little") for number in numbers))
+        halves.append(b"".join(number.to_bytes(_width(layout), "little") for number in numbers))
     return halves
 
 
@@ -297,7 +298,7 @@ def join_halves(
         return np.zeros((0, sum(layout.values for layout in layouts)), dtype=object)
     parts = [np.zeros((count, 0), dtype=object)]
     for number, (half, layout) in enumerate(zip(halves, layouts)):
-        width, answers = layout.masked_bytes, -(-count // layout.answers_per)
+        width, answers = _width(layout), -(-count // layout.answers_per)
         if not isinstance(half, bytes) or len(half) != width * answers:
             raise ReplyError(name, "masked sums", f"expected the halves of {count} sums")
         opened = [int.from_bytes(half[i : i + width], "little") for i in range(0, len(half), width)]
@@ -305,8 +306,13 @@ def join_halves(
         if min(numbers, default=0) < 0 or max(numbers, default=0).bit_length() > layout.answer_bits:
             raise ReplyError(name, "masked sums", "the two halves do not belong together")
         table = np.array(split_sums(numbers, layout, count), dtype=object).reshape(count, layout.values)
-        parts.append(table - layout.half_room if offset else table)
+        parts.append(table - half_room(layout) if offset else table)
     return np.hstack(parts)
+
+
+def half_room(layout: RowLayout) -> int:
+    """Added to a slot that may be negative."""
+    return 1 << (layout.value_bits - 1)
 
 
 def _note(party: Party, digest: bytes, to: str, about: str, step: int) -> bytes:
@@ -318,6 +324,10 @@ def _read_note(party: Party, note: bytes | None, sender: str, about: str, step: 
     if not isinstance(note, bytes):
         raise SecurityError(f"party {party.name!r}: {sender!r} vouches for nothing here")
     return party.held(Pairs).open(SealedBox.from_bytes(note), sender=sender, about=about, number=step)
+
+
+def _width(layout: RowLayout) -> int:
+    return (layout.answer_bits + HIDING_BITS + 2 + 7) // 8
 
 
 def _masks(seed: bytes, layer: int, count: int, layout: RowLayout) -> list[int]:
@@ -339,6 +349,25 @@ def _layout_text(layout: dict[str, int]) -> bytes:
 def _digest_sums(sums: list[Ciphertexts], shape: list[int]) -> bytes:
     told = json.dumps([int(number) for number in shape]).encode()
     return hashlib.sha256(frame(b"fedsift sums", told, *(layer.to_bytes() for layer in sums))).digest()
+
+
+S = TypeVar("S", bound=MaskedSums)
+R = TypeVar("R")
+
+
+def ask_halves(
+    run: Federation, encrypting: Answering[SentLabels], masking: Answering[S], opening: Answering[R], *, scheme: str,
+    answers: int, **room: int,
+) -> tuple[SentLabels, dict[str, S], R]:  # fmt: skip
+    """The conversation: labels to the parties, their sums under masks, and the label holder's halves of them."""
+    pairs.meet_all(run)
+    asked = {"answers": answers, **room}
+    labels: SentLabels = run.ask(
+        encrypting, to=run.active, each={run.active: asked}, scheme=scheme, task=run.asked_task
+    )
+    replies: dict[str, S] = run.ask(masking, to=run.passive, each=labels.each(run.active, run.passive))
+    opened: R = run.ask(opening, to=run.active, told=ForHolder.of(replies))
+    return labels, replies, opened
 
 
 #: What a method lists that uses this layer, beside its own two steps.

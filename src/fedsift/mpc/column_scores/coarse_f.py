@@ -29,7 +29,6 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.crypto.additive.keys import Ciphertexts
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.column_scores.f_statistic import ask_halves
 from fedsift.mpc.encrypted_histogram import aligned_sums
 from fedsift.mpc.two_halves import (
     Answers,
@@ -41,6 +40,7 @@ from fedsift.mpc.two_halves import (
     MaskedSums,
     Scheme,
     SentLabels,
+    ask_halves,
     encrypted,
     encrypts_labels,
     join_halves,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
-from fedsift.core.operation import Answering, operation
+from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import CLIPPED_BOUND, clipped
 from fedsift.crypto.additive.keys import Ciphertexts
@@ -70,25 +70,6 @@ def _components(party: Party, clip: float) -> tuple[np.ndarray, np.ndarray]:
     more = spread > 1e-3
     scaled = np.clip(squares[:, more] / spread[more], -CLIPPED_BOUND, CLIPPED_BOUND)
     return np.hstack([values, scaled]), np.concatenate([owner, owner[more]])
-
-
-S = TypeVar("S", bound=MaskedSums)
-R = TypeVar("R")
-
-
-def ask_halves(
-    run: Federation, encrypting: Answering[SentLabels], masking: Answering[S], opening: Answering[R], *, scheme: str,
-    answers: int, **room: int,
-) -> tuple[SentLabels, dict[str, S], R]:  # fmt: skip
-    """The conversation: labels to the parties, their sums under masks, and the label holder's halves of them."""
-    meet_all(run)
-    asked = {"answers": answers, **room}
-    labels: SentLabels = run.ask(
-        encrypting, to=run.active, each={run.active: asked}, scheme=scheme, task=run.asked_task
-    )
-    replies: dict[str, S] = run.ask(masking, to=run.passive, each=labels.each(run.active, run.passive))
-    opened: R = run.ask(opening, to=run.active, told=ForHolder.of(replies))
-    return labels, replies, opened
 
 
 def class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[Ciphertexts]:

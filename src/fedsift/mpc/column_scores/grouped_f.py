@@ -30,7 +30,6 @@ from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.f_statistic import (
     ClassSums,
     OpenedSums,
-    ask_halves,
     class_sums,
     f_of_parties,
     fraction_bits,
@@ -42,6 +41,7 @@ from fedsift.mpc.two_halves import (
     LabelLayers,
     Scheme,
     SentLabels,
+    ask_halves,
     encrypted,
     encrypts_labels,
     masked,

@@ -26,7 +26,6 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.core.workers import side_by_side
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.column_scores.f_statistic import ask_halves
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rank_classes, rho_of, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, countable_bins, searched
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, counted_weights
@@ -44,6 +43,7 @@ from fedsift.mpc.two_halves import (
     SentLabels,
     TableSums,
     WeightBits,
+    ask_halves,
     encrypt_classes,
     encrypted,
     encrypted_columns,

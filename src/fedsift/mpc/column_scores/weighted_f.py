@@ -28,7 +28,7 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
 from fedsift.core.scaling import clipped
 from fedsift.errors import OperationRefused, ReplyError
-from fedsift.mpc.column_scores.f_statistic import ClassSums, ask_halves, class_sums, fraction_bits
+from fedsift.mpc.column_scores.f_statistic import ClassSums, class_sums, fraction_bits
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, whole_weights
 from fedsift.mpc.two_halves import (
     Answers,
@@ -38,6 +38,7 @@ from fedsift.mpc.two_halves import (
     LabelLayers,
     Scheme,
     SentLabels,
+    ask_halves,
     encrypted_columns,
     encrypts_labels,
     join_halves,
