@@ -50,7 +50,7 @@ def f_statistics(party, *, replies, layouts, bits, clip):
 
 def _job(run):
     labels = run.ask(encrypt_classes, to=run.active, scheme="auto", task="auto", weight_bits=BITS, answers=8)
-    replies = run.ask(class_sums, to=run.passive, **labels.same())
+    replies = run.ask(class_sums, to=run.passive, key=labels.key, rows=labels.rows, layouts=labels.layouts)
     run.ask(f_statistics, to=run.active, replies=replies, layouts=labels.layouts, bits=BITS, clip=0.0)
     for name in run.passive:
         shown = run.ask(show_bins, to=name, method="sffs")

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from fedsift.core.columns import checked_label
-from fedsift.core.job import Job, Run
-from fedsift.core.labels import Labels
+from fedsift.core.labels import Holder, Labels
 from fedsift.core.survival import residuals
 from fedsift.core.table import Table
 from fedsift.core.wanted import Loaded
@@ -203,29 +202,6 @@ def _check_class_weight(given: object) -> None:
 
 
 # --- at a party ------------------------------------------------------------------------------------------------------
-
-
-class _Site(Protocol):
-    table: Table
-
-
-class Holder(Protocol):
-    """A party, as far as a design goes."""
-
-    name: str
-    run: Run
-
-    @property
-    def site(self) -> _Site: ...
-    @property
-    def job(self) -> Job: ...
-    @property
-    def table(self) -> Table: ...
-    @property
-    def row_numbers(self) -> NDArray[np.int64]: ...
-    @property
-    def n_rows(self) -> int: ...
-    def labels(self, *, task: str) -> Labels: ...
 
 
 def design_of(party: Holder) -> Design:

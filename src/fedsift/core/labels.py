@@ -28,13 +28,14 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.binning import codes_of
-from fedsift.core.job import Run
+from fedsift.core.job import Job, Run
+from fedsift.core.table import Table
 from fedsift.errors import DataError, OperationRefused
 
 _CLASSES_AT_MOST = 50  # whole numbers with more distinct values than this are amounts, not classes
@@ -210,3 +211,26 @@ def label_copy(run: Run, label: Callable[[], NDArray[Any] | None], party: str, t
         copy = LabelCopy(float(epsilon), (), noisy(labels.values, *between, float(epsilon)))
     run.kept[LabelCopy] = copy
     return copy
+
+
+class _Site(Protocol):
+    table: Table
+
+
+class Holder(Protocol):
+    """A party, as far as a job's design goes (``design.py``)."""
+
+    name: str
+    run: Run
+
+    @property
+    def site(self) -> _Site: ...
+    @property
+    def job(self) -> Job: ...
+    @property
+    def table(self) -> Table: ...
+    @property
+    def row_numbers(self) -> NDArray[np.int64]: ...
+    @property
+    def n_rows(self) -> int: ...
+    def labels(self, *, task: str) -> Labels: ...
