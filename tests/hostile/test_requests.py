@@ -81,13 +81,13 @@ ARGUED = {
 
 
 NAME, CHECKED = "the name of a model, not of a parameter", "the step compares it with the job's"
-OPEN = "a field of a message, which this sweep first saw in November 2026: no step compares it with the job's yet"
 #: Arguments that are called like a parameter of a job that lists the step, and why no declaration ties them.
 NAMED = {
     "boost.begin_boosting models": "plans: each is compared with the job, field by field (test_plans.py)",
     "boost.begin_private_boosting models": "likewise",
+    "boost.expect_models models": "numbers of the models that grow together, each with the plan that the job has",
     "hyfdca.open_columns loss": CHECKED + ", where that is not 'auto'",
-    "hyfdca.open_part loss": OPEN,
+    "hyfdca.open_part loss": CHECKED + ", where that is not 'auto'",
     "less_vfl.autoencode epochs": CHECKED,
     "less_vfl.select_columns epochs": CHECKED,
     "less_vfl.select_components epochs": CHECKED,
@@ -98,9 +98,9 @@ NAMED = {
     "model.read_part model": NAME,
     "model.write_part model": NAME,
     "network.start_bottom batch_size": "not smaller than the job's (check_batch_size)",
-    "network.start_bottom gates": OPEN,
-    "network.start_bottom shadows": OPEN,
-    "network.start_bottom width": OPEN,
+    "network.start_bottom gates": CHECKED,
+    "network.start_bottom shadows": CHECKED,
+    "network.start_bottom width": CHECKED,
     "network.start_top batch_size": "not smaller than the job's (check_batch_size)",
     "network.start_top protection": "of the labels: the step compares it with the job's label_protection",
     "sine_gates.set_gates gates": "bits, not a parameter",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,8 +17,8 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.engineer.flafe.joint_moments import JointMatrices, masked_sides
 from fedsift.errors import OperationRefused, PolicyRefused, SecurityError
 from fedsift.models.fed_linear import local_steps
-from fedsift.models.splitnn.settings import TopSettings
-from fedsift.models.splitnn.training import start_top
+from fedsift.models.splitnn.settings import BottomSettings, GateSettings, TopSettings
+from fedsift.models.splitnn.training import start_bottom, start_top
 from fedsift.mpc.horizontal_study import (
     Design,
     TrainingRows,
@@ -188,3 +189,18 @@ def test_weights_of_the_coordinator_s_choice_still_read_rows_of_horizontal_parti
         known = np.vstack([next(iter(site.sessions.values()))[Design].values for site in sites.values()])
     assert len(rows) >= 3
     assert all(np.abs(known - row).max(axis=1).min() < 0.1 for row in rows)
+
+
+GATES = GateSettings(0.5, 0.1, False, None, 1.0)
+
+
+@pytest.mark.parametrize("changed", [{"width": 9}, {"gates": GATES}, {"shadows": 5}], ids=["width", "gates", "shadows"])
+def test_a_half_of_a_network_is_no_wider_and_has_no_more_than_the_accepted_job_says(changed):
+    """A wider embedding tells more of the columns behind it."""
+    pytest.importorskip("torch", reason="the extra nn is not installed")
+    network = fs.SplitNN(protection="open", embedding=2, epochs=1, batch_size=200)
+    told = BottomSettings(0, 200, 0.003, "dense", {"hidden": [4]}, width=2)
+    with Hostile().aligned().session(*network.announcement()) as run:
+        with pytest.raises(OperationRefused, match=f"its '{next(iter(changed))}' is another than that"):
+            run.ask(start_bottom, to="shop", model="m", settings=replace(told, **changed))
+        assert run.ask(start_bottom, to="shop", model="m", settings=told)

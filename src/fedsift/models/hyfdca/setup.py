@@ -32,7 +32,7 @@ from fedsift.core.ledger import other_persons
 from fedsift.core.message import decode, encode, message
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
-from fedsift.errors import DataError, SealError
+from fedsift.errors import DataError, OperationRefused, SealError
 from fedsift.models.design import Design, _raw
 from fedsift.models.hyfdca.loss import curvature, first_centre
 from fedsift.models.hyfdca.state import Labels, Means, Part, RoundState, Walk
@@ -136,6 +136,9 @@ def describe_part(party: Party, *, task: str, holder: bool) -> Described:
 )
 def open_part(party: Party, *, place: Place, classes: list[str], regression: bool) -> bytes | None:
     """Take a place in the grid; read the target."""
+    said = "auto" if party.run.job is None else party.run.job.parameters.get("loss", "auto")
+    if said not in ("auto", place.loss):
+        raise OperationRefused(party.name, "open_part", "its loss is another than that of the accepted job")
     part = Part(**vars(place))
     label = party.table.label
     if part.holder == party.name:

@@ -31,6 +31,22 @@ from fedsift.models.splitnn.settings import BottomSettings, Rows, TopSettings, e
 Observe = Callable[[int], None] | None  # hears of each epoch
 
 
+def _check_half(party: Party, settings: BottomSettings) -> None:
+    """What the other end sees of this half is no wider than the accepted job says, and has gates and shadows where the
+    job's method has them: a wider embedding tells more of the columns."""
+    told = {} if party.run.job is None else party.run.job.parameters
+    width = told.get("embedding")
+    width = width.get(party.name) if isinstance(width, dict) else width
+    gated = any(name in told for name in ("gates", "sigma", "init")) or not told
+    shadowed = bool(told.get("shadows", not told)) or "false_discovery" in told
+    for name, fits in (
+        ("width", not isinstance(width, int) or settings.width <= width),
+        ("gates", settings.gates is None or gated), ("shadows", not settings.shadows or shadowed),
+    ):  # fmt: skip
+        if not fits:
+            raise OperationRefused(party.name, "start_bottom", f"its {name!r} is another than that of the accepted job")
+
+
 @operation(
     "network.start_bottom",
     when="protection=open|lattice|unsaid",
@@ -41,6 +57,7 @@ Observe = Callable[[int], None] | None  # hears of each epoch
 )
 def start_bottom(party: Party, *, model: str, settings: BottomSettings) -> dict[str, int]:
     check_batch_size(party, settings.batch_size)
+    _check_half(party, settings)
     bottom = Bottom(party, settings)
     if settings.gates:
         importance: Importance | None = party.state.get(Importance)
