@@ -162,8 +162,8 @@ class Knockoffs(Selector):
         chosen = discoveries(winner, margin, self.copies, self.fdr)
         if not chosen.any():
             fed.ledger.note(
-                f"nothing was kept: too few columns beat their knockoffs for fdr={self.fdr:g} (columns that repeat each "
-                "other hide each other); more rows, fewer such columns or a higher fdr find more, and a filter ranks all"
+                f"nothing was kept: too few columns beat their knockoffs for fdr={self.fdr:g} (columns that repeat "
+                "each other hide each other); more rows, fewer such columns or a higher fdr find more; filters rank all"
             )
         signed = np.where(winner == 0, margin, -margin)
         scores = {party: np.zeros(count) for party, count in fed.n_columns.items()}
