@@ -151,7 +151,7 @@ def beside_the_best(frame: pd.DataFrame, auto: str, judge: str) -> list[str]:
     each = draws(frame, judge)
     each = each[each[auto].notna() & each["random"].notna()]
     single = [name for name in each if kind_of(str(name)) == "single" and each[name].notna().mean() > 0.7]
-    wide = each.groupby("data", sort=False).mean()
+    wide = each.groupby("data", sort=False).agg(lambda scores: scores.mean(skipna=False))  # of the same draws
     best, rows, noise = wide[single].max(axis=1), [], {}
     chose = frame[(frame["method"] == auto) & (frame["part"] == "table")].groupby("data")["chose"]
     kept = frame[(frame["method"] == auto) & (frame["part"] == "table")].groupby("data")["kept"].mean()
