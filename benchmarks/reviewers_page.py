@@ -198,7 +198,7 @@ def beside_the_best(frame: pd.DataFrame, auto: str, judge: str) -> list[str]:
         f"{int((gap <= NEAR).sum())}, within {NEAR} or one standard error of the gap on {int(loose)}, and below random "
         f"columns on {int((wide[auto] < wide['random']).sum())}.", "",
         f"Draw by draw it is within {NEAR} of that draw's best on {int(near.sum())} of {len(each)}, of first draws on "
-        f"{int(first.sum())} of {len(first)}. Sets whose first draw had a gap have a second one, and no others: means "
+        f"{int(first.sum())} of {len(first)}. Second draws are of sets whose first had a gap, and of no others: means "
         f"over draws flatter for that.{floor if of else ''}", "",
         table(heads, rows), "",
         table(["always", f"within {NEAR} of the best single", "below random", "mean gap"], counts),
