@@ -81,8 +81,8 @@ def ranked(frame: pd.DataFrame) -> str:
                  number(whole[name].mean())] for name, place in mean.items()]  # fmt: skip
         parts += [
             f"### Mean ranks, judged by {words}", "",
-            f"{whole.shape[0]} sets, a draw of each, {whole.shape[1]} ways that ran on all. Friedman: p = {p:.1e}. Two mean "
-            f"ranks differ beyond chance (Nemenyi, 5 %) where they are more than {difference:.2f} apart.", "",
+            f"{whole.shape[0]} sets, a draw of each, {whole.shape[1]} ways that ran on all. Friedman: p = {p:.1e}. Two "
+            f"mean ranks differ beyond chance (Nemenyi, 5 %) where they are more than {difference:.2f} apart.", "",
             table(["columns by", "kind", "mean rank", "mean score"], rows), "",
         ]  # fmt: skip
     return "\n".join(parts)
