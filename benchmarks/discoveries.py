@@ -8,9 +8,9 @@ columns correlated with each other and noise with noise, none with the other kin
 squares, five linearly; ``bent, correlated``. A column is noise if the label does not depend on it given all the others,
 so that a neighbour of a true column is noise too; methods that ask whether a column has to do with the label at all
 (Boruta with shuffled shadows, filters) keep it, which the table shows. Rows are runs with all columns at one party, so
-that the same code runs without masks; beside them runs of three parties. Seeds from 1,000 on; settings were chosen on
-others, but for two: ``q`` of Stable became 12 after q=8 had been seen here, and Boruta's shadows ``alike`` after the
-shuffled ones had.
+that the same code runs without masks; beside them runs of three parties, Boruta's at ``protection="coordinator"``.
+Seeds from 1,000 on; settings were chosen on others, but for two: ``q`` of Stable became 12 after q=8 had been seen
+here, and Boruta's shadows ``alike`` after the shuffled ones had.
 """
 
 from __future__ import annotations
