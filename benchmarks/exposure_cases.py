@@ -101,7 +101,7 @@ def partners() -> Callable[[Federation], Any]:
 
 
 def shuffled() -> Callable[[Federation], Any]:
-    """Each column, or the first few of a wide party: each measure hides all columns, and a recording keeps them."""
+    """Each column, or the first few of a wide party: a measure hides all columns anew, recordings keep that."""
 
     def conversation(fed: Federation) -> Any:
         few = {name: found[: 6 if len(found) > 50 else None] for name, found in fed.column_names().items()}

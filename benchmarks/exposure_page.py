@@ -41,11 +41,11 @@ nothing to guess and baseline. Version is the commit that was measured.
 Two parties (four in a grid), at most 800 rows of each set where no other number is given, trees, rounds and epochs
 lowered: an attack reads the first ones as it would the last ones, but of more trees it reads more cells (see "as many
 trees"; of wide tables `explain` measures twelve columns). Where a method fits others (`auto`, `stable`) each of these
-jobs is attacked, and the figure that adds most stands. In one process nobody is sent a result: `keep_result`, the end
-of a deployed job, is added as `Selection.for_party` makes it. Scores and first components do not say which of two
-classes is which: that bit is given to attacks and baselines alike. Sites have no policy here: the [rules of a
-site](party.md) (bits of exact numbers, rows of a view, noise under a budget) refuse some of these runs, statistics of
-many columns above all.
+jobs is attacked, the figure that adds most stands. In one process nobody is sent a result: `keep_result`, the end of
+a deployed job, is added as `Selection.for_party` makes it. Scores and first components do not say which of two classes
+is which: that bit is given to attacks and baselines alike. Sites have no policy here: the [rules of a site](party.md)
+(bits of exact numbers, sides of cuts, rows of a view, noise under a budget) refuse some of these runs, statistics of
+many columns and large searches with boosted trees above all.
 
 A line "gone" is no measurement: the message that the attack read is
 not sent any more, and its success is put at the guess. What is sent in its place has attacks of its own, or a written

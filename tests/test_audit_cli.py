@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import socket
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -700,6 +701,14 @@ def test_the_annex_says_what_leaves_what_could_be_inferred_and_what_remains(reco
     assert "[to be completed" in text
     widths = [line.count("|") - line.count("\\|") for line in text.splitlines() if line.startswith("|")]
     assert min(widths) >= 3
+
+
+def test_steps_that_tell_the_same_are_one_line_of_the_annex(record):
+    told = AuditRecord.read(record)
+    line = next(each for each in told.disclosures if each.form == "aggregate")
+    rows = render_markdown(replace(told, disclosures=(line, line))).splitlines()
+    assert [each for each in rows if each.endswith(f"| {line.form} | {2 * line.bytes:,} |")]
+    assert not [each for each in rows if each.endswith(f"| {line.form} | {line.bytes:,} |")]
 
 
 def test_names_that_somebody_else_chose_cannot_become_markup(record):

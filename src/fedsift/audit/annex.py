@@ -79,12 +79,14 @@ def _processing(record: AuditRecord) -> Chapter:
 
 
 def _leaving(record: AuditRecord) -> Chapter:
-    rows = []
+    sizes: dict[tuple[str, ...], int] = {}  # several steps that tell the same are one line
     for line in record.disclosures:
         what = f"it learns {line.what}" if line.learned else line.what
         relayed = " (relayed unread)" if line.relayed else ""
-        rows.append((", ".join(line.senders), ", ".join(line.receivers), what, _needed(line, record.method),
-                     line.form + relayed, f"{line.bytes:,}"))  # fmt: skip
+        told = (", ".join(line.senders), ", ".join(line.receivers), what, _needed(line, record.method),
+                line.form + relayed)  # fmt: skip
+        sizes[told] = sizes.get(told, 0) + line.bytes
+    rows = [(*told, f"{size:,}") for told, size in sizes.items()]
     forms = tuple(f"{form}: {meaning}" for form, meaning in record.forms.items()
                   if any(line.form == form for line in record.disclosures))  # fmt: skip
     heads = ("from", "to", "what", "why it is needed", "form", "bytes")
@@ -113,7 +115,7 @@ def _inferred(record: AuditRecord) -> Chapter:
     heads = ("who", "what", "how", "success", "guess", "baseline", "control", "judged")
     about = (
         f"Measured by attacks from the literature on what each role received in a rehearsal with {record.rows:,} "
-        f"rows ({record.site.stand_ins}). Guess: what nobody needs a message for. Baseline: what the same "
+        f"rows ({record.site.stand_ins}). Guess: what needs no message. Baseline: what the same "
         "attacker reaches from its own rows and the answer that it is entitled to. Control: the same attack on rows "
         "that did not take part."
     )

@@ -163,12 +163,7 @@ class Knockoffs(Selector):
         if not chosen.any():
             fed.ledger.note(
                 f"nothing was kept: too few columns beat their knockoffs for fdr={self.fdr:g} (columns that repeat "
-<<<<<<< HEAD
-                "each other hide each other); more rows, fewer such columns or a higher fdr find more, and a filter "
-                "ranks all"
-=======
                 "each other hide each other); more rows, fewer such columns or a higher fdr find more; filters rank all"
->>>>>>> analysts
             )
         signed = np.where(winner == 0, margin, -margin)
         scores = {party: np.zeros(count) for party, count in fed.n_columns.items()}

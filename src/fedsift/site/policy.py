@@ -204,7 +204,7 @@ class Policy(Section):
                 "the label holder would hear, over the trees of all jobs, on which side of more than "
                 f"{self.max_sides:g} cuts a row lies for each bit that its columns hold: so many place their values. "
                 'Write protection = "all" (it tells nobody), grow fewer or shallower trees (n_estimators, max_depth), '
-                "or ask the party to raise max_sides",
+                'evaluate with model = "additive", or ask the party to raise max_sides',
             )  # fmt: skip
 
     def check_few_rows(self, party: str, operation: str, today: int) -> None:

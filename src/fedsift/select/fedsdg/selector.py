@@ -105,11 +105,11 @@ class FedSDG(Selector):
     name = "fedsdg"
     paper = "Li et al. 2023, FedSDG-FS (Algorithms 1 to 3)"
     leaks = (
-        "coordinator: one impurity and the gate of each column, sums over rows that move the gates, losses and "
-        "validation scores; parties: when a column of theirs leaves the conversation (which take part in a block of "
-        "batches is drawn by lot); label holder: outputs for the validation rows; not on shares also: gradients of "
-        "embeddings (which tell about labels) to their party, and in the open form embeddings (which tell about rows) "
-        "to the label holder"
+        "coordinator: sizes and label counts of shuffled, unnamed bins, the gate of each column, sums over rows that "
+        "move the gates, losses and validation scores; parties: when a column of theirs leaves the conversation (which "
+        "take part in a block of batches is drawn by lot); label holder: outputs for the validation rows; not on "
+        "shares also: gradients of embeddings (which tell about labels) to their party, and in the open form "
+        "embeddings (which tell about rows) to the label holder"
     )
     operations = together(SplitNN.operations, shared_training.OPERATIONS, gate_training.OPERATIONS, gini.OPERATIONS)
     cell_parameters: ClassVar[tuple[str, ...]] = ("min_cell",)

@@ -28,7 +28,7 @@ class StochasticGate(FedSDG):
 
     name = "stochastic_gate"
     paper = "Yamada et al. 2020 (stochastic gates); baseline of FedSDG-FS"
-    leaks = FedSDG.leaks.replace("one impurity and the gate", "the gate")
+    leaks = FedSDG.leaks.replace("sizes and label counts of shuffled, unnamed bins, the gate", "the gate")
     operations = tuple(dict.fromkeys((*SplitNN.operations, *shared_training.OPERATIONS, *gate_training.OPERATIONS)))
     cell_parameters = ()
 
