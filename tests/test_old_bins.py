@@ -20,7 +20,7 @@ WITHOUT_BINS: dict[str, dict[str, set[str]] | None] = {
     "autofe_horizontal.jsonl": None,  # pairs of columns by their values, and by edges of Fed-IIFE's own
     "less_vfl.jsonl": None,  # networks
     "autofe_vertical.jsonl": {"row": {"base"}},  # the columns as they are
-    "fedsdg.jsonl": {"method": {"all", "random", "sffs", "vflfs", "original", "original_auto"}},  # gates begin at a half
+    "fedsdg.jsonl": {"method": {"all", "random", "sffs", "vflfs", "original", "original_auto"}},  # gates at a half
     "exposure.jsonl": {"method": {"hostile draw_folds", "splitnn, secure", "splitnn, embedding of 4"}},
     "scale.json": {"method": {
         "all", "random", "feature_election", "federated_lasso", "fed_halving", "sffs", "fed_iife", "local_lasso",

@@ -42,6 +42,9 @@ BITS = 10  # after the point
 _LONG = 1.5  # the squared length of a row that is not cut, for each column
 _AMOUNT = 3.0  # deviations of an amount beyond which it is held
 _RIDGE = 0.5
+#: Deviation of noise above which votes are mostly chance: a tenth of the most that a class and a column of variance 1
+#: have in common.
+CHANCE = 0.05
 _FLAT = 0.05  # variance of a column of places that is hardly there
 
 
