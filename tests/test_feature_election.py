@@ -244,3 +244,11 @@ def test_with_little_noise_the_ballot_is_that_of_the_columns_as_they_are(method)
     found = NoisyFit(0.01, L1_RATIO[method], 3, 1e7).scores(X, y, 2)
     exact = local_scores((X - X.mean(axis=0)) / X.std(axis=0), y, method, 0.01, "classification", 0)
     assert np.allclose(found, exact, atol=0.05 * exact.max())  # bins, and rows that are cut, say a little less
+
+
+def test_a_run_whose_noise_hides_everything_says_so():
+    X, y = table(120)
+    few, many = split(X, y), split(*table(6_000))
+    for fed, said in ((few, True), (many, False)):
+        election = FeatureElection(epsilon=1.0).fit(fed)
+        assert any("votes are mostly chance" in note for note in election.ledger_.notes) == said

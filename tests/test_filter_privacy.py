@@ -380,3 +380,13 @@ def test_bad_budgets_are_quoted(bad, small_fed):
 def test_two_runs_draw_new_noise(small_fed):
     runs = [fs.InformationValue(epsilon=100.0).fit(small_fed).scores_["score"].tolist() for _ in range(2)]
     assert runs[0] != runs[1]
+
+
+@pytest.mark.parametrize("selector", [fs.InformationValue, fs.GiniFilter, fs.SFFS, fs.Muse])
+def test_a_run_says_how_many_columns_the_noise_has_hidden(selector):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(400, 4))).add_prefix("x")
+    fed = fs.Federation.split(frame, (frame["x0"] > 0).astype(int), parties=["bank", "shop"])
+    for epsilon, hidden in ((0.05, True), (1e4, False)):
+        notes = selector(n_features=2, epsilon=epsilon).fit(fed).ledger_.notes
+        assert any(note.startswith("noise: 4 of 4 columns show one bin only") for note in notes) == hidden

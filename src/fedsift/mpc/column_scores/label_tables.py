@@ -25,7 +25,7 @@ from fedsift.core.party import Party, Task
 from fedsift.core.workers import side_by_side
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.counting import TableSettings, add_counts, bins_of, masked_counts
-from fedsift.mpc.column_scores.noise import drawn, rank_classes, room_bits
+from fedsift.mpc.column_scores.noise import drawn, note_hidden, rank_classes, room_bits
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, counted_weights
 from fedsift.mpc.encrypted_histogram import RowLayout, row_blocks
 from fedsift.mpc.encrypted_labels import (
@@ -170,6 +170,8 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
     for name, reply in replies.items():
         variance = scales[name] ** 2 + scales[fed.active] ** 2
         tables[name] = _joined(fed, name, reply, opened.halves.get(name, []), layouts, variance, unit)
+    if noise is not None:
+        note_hidden(fed, {name: table.bins for name, table in tables.items()})
     return _by_class(fed, {name: tables[name] for name in fed.parties})
 
 

@@ -21,11 +21,13 @@ from __future__ import annotations
 import functools
 import math
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedsift.core.checks import check_number
+from fedsift.core.federation import Federation
 from fedsift.crypto.dp import epsilon_to_rho, whole_gaussian_noise
 
 #: Of the rho of whoever holds the columns: for the edges of their bins.
@@ -79,6 +81,16 @@ def check_privacy(epsilon: object, delta: object) -> None:
     """Parameters of a filter."""
     check_number("epsilon", epsilon, 1e-6, none=True)
     check_number("delta", delta, 1e-15, 0.5)
+
+
+def note_hidden(fed: Federation, bins: Mapping[str, np.ndarray]) -> None:
+    """Say how many columns noise has left nothing of; ``bins`` are those of each party's columns."""
+    counts = np.concatenate([np.zeros(0), *bins.values()])
+    if hidden := int((counts < 2).sum()):
+        fed.ledger.note(
+            f"noise: {hidden} of {len(counts)} columns show one bin only and so score nothing (or are the same in all "
+            "rows); with more rows, fewer columns or a larger epsilon they show more"
+        )
 
 
 def drawn(shape: tuple[int, int], scale: float) -> np.ndarray:

@@ -33,6 +33,7 @@ from fedsift.mpc.horizontal_study import (
 from fedsift.mpc.secure_sum import SecureSum, both, summed
 from fedsift.select.base import Outcome, Selector, check_choice, check_number, note_privacy
 from fedsift.select.baselines.local_scores import LINEAR, METHODS, ballot, local_scores
+from fedsift.select.baselines.noisy_fit import CHANCE
 from fedsift.select.baselines.noisy_votes import VotingSettings, block_votes, elected, noisy_ballot
 
 
@@ -156,6 +157,7 @@ class FeatureElection(Selector):
         regression = any(facts["amount"] for facts in described.values())
         note_privacy(fed, self.epsilon, self.delta)
         if self.method in LINEAR:
+            self._note_chance(fed, len(numeric))
             sums = total.sum(noisy_ballot, (2 * len(numeric) + 2,), columns=numeric, regression=regression)
             return self._counted(fed, sums, numeric, other)
         sums = total.sum(block_votes, (len(numeric) + 1,), columns=numeric, regression=regression)
@@ -165,6 +167,16 @@ class FeatureElection(Selector):
         chosen = elected(votes, blocks, float(scale), self.freedom_degree)
         details = {"votes": dict(zip(numeric, np.rint(votes).astype(int).tolist())), "voters": blocks}
         return self._outcome(fed, numeric, votes / max(1, blocks), chosen, {**details, "without_numbers": other})
+
+    def _note_chance(self, fed: Federation, columns: int) -> None:
+        """From public figures: how far noise moves what a column and the target have in common, at a mean party."""
+        fit = VotingSettings.of(self.announcement()[1], columns).fit
+        noise = fit.target_scale(columns) * len(fed.parties) / max(1, fed.n_rows)
+        if noise > CHANCE:
+            fed.ledger.note(
+                f"noise: a column's covariance with the target, {CHANCE * 10:g} at most, is off by {noise:.2g} at a "
+                "party: votes are mostly chance; with more rows, fewer columns or a larger epsilon they say more"
+            )
 
     def _outcome(
         self, fed: Federation, numeric: list[str], scores: np.ndarray, chosen: np.ndarray, details: dict[str, Any]

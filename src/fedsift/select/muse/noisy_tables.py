@@ -36,7 +36,7 @@ from fedsift.core.operation import Array, operation
 from fedsift.core.party import Labels, Party, Task
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc import pairs
-from fedsift.mpc.column_scores.noise import drawn, rank_classes, room_bits
+from fedsift.mpc.column_scores.noise import drawn, note_hidden, rank_classes, room_bits
 from fedsift.mpc.column_scores.paid_bins import coded, searched
 from fedsift.mpc.encrypted_labels import (
     Answers,
@@ -227,6 +227,7 @@ class NoisyTables:
         for name, bins in self.bins.items():
             if bins.shape != (fed.n_columns[name] + (name == fed.active),) or bins.min(initial=1) < 1:
                 raise ReplyError(name, "pay_for_bins", f"expected bins of {fed.n_columns[name]} columns")
+        note_hidden(fed, {name: bins[: fed.n_columns[name]] for name, bins in self.bins.items()})
 
     def with_label(self) -> dict[str, list[Counted]]:
         """The tables of every column with the label."""
