@@ -7,7 +7,8 @@ made coarser by their sizes alone; a cell may still be small, and ``epsilon`` is
 
 The sums are opened by the coordinator from two halves (``mpc/two_halves.py``). It learns, for every column, sizes and
 label counts of bins without names, and so the sizes of the classes; whoever knows a public sample of the population
-may recognise a column by the sizes of its bins. The label holder and the other parties learn nothing here. Rounds: 5.
+may recognise a column by the sizes of its bins. The label holder and the other parties learn nothing here. Rounds: 5,
+and two more for each further block of labels (``counting.py``).
 """
 
 from __future__ import annotations
