@@ -174,7 +174,8 @@ def test_a_large_group_is_parted_by_public_sizes_alone(monkeypatch):
 def test_groups_in_parts_give_the_same(monkeypatch):
     X, y = table()
     fed = fs.Federation.split(X, y, parties=2)
-    boosters, protection = unlike(fed), Protection("all", 2, False)
+    boosters = [replace(booster, n_estimators=1) for booster in unlike(fed)[:3]]
+    protection = Protection("all", 2, False)
     whole = held_out(fed, boosters, protection, "auto"), uses(fed, boosters, protection, "gain")
     monkeypatch.setattr(together, "_MOST_NUMBERS", 300)
     parts = held_out(fed, boosters, protection, "auto"), uses(fed, boosters, protection, "gain")
@@ -285,6 +286,34 @@ def test_a_second_round_before_the_first_has_ended_and_a_second_group_are_refuse
             patch.setattr(Federation, "ask", again(operation))
             with pytest.raises(OperationRefused, match=says):
                 grow(run, boosters, protection="all")
+
+
+def test_gains_are_opened_once_and_when_all_trees_are_grown(monkeypatch):
+    """After every tree they would be the gains of single cuts; a model that was scored has none to open."""
+    X, y = table(40)
+    fed = fs.Federation.split(X, y, parties=2)
+    booster, original = replace(unlike(fed)[1], n_estimators=2), growing.ComparedTrees.grow
+
+    def early(trees, *given):
+        original(trees, *given)
+        trees.uses(trees.group[0], 1)
+
+    with monkeypatch.context() as patch, fed.session() as run:
+        patch.setattr(growing.ComparedTrees, "grow", early)
+        with pytest.raises(OperationRefused, match="when all trees are grown"):
+            grow(run, [booster], protection="all")
+    straight = growing.ComparedTrees.uses
+    for again in ("uses", "show_scores"):
+        first = getattr(growing.ComparedTrees, again)
+
+        def twice_asked(trees, *given, first=first):
+            first(trees, *given)
+            return straight(trees, trees.group[0], 1)
+
+        with monkeypatch.context() as patch, fed.session() as run:
+            patch.setattr(growing.ComparedTrees, again, twice_asked)
+            with pytest.raises(OperationRefused, match="summed once"):
+                grow(run, [replace(booster, n_estimators=1)], protection="all", scored=again == "show_scores")
 
 
 def test_more_models_than_the_job_has_are_refused():

@@ -137,7 +137,7 @@ def test_a_split_group_inflates_the_score_and_a_whole_one_does_not():
 
 def test_boosting_holds_out_whole_groups_and_later_rows():
     for fed in (grouped(), timed()):
-        kept = fs.TopGain(n_features=2).fit(fed).selected_
+        kept = fs.TopGain(n_features=2, protection="coordinator").fit(fed).selected_
         assert sum(map(len, kept.values())) == 2
     model = fs.SecureBoostClassifier(n_estimators=5, early_stopping_rounds=2)
     model.fit(timed())

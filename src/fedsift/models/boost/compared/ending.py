@@ -100,9 +100,12 @@ def begin_gains(
     state, talks, pairs = party.held(Shares), party.held(Talks), party.held(Pairs)
     compared = {each for name in talks.of for each in state.owners(party.name, name)}
     fits = heights.get(party.name) == len(party.columns) and compared <= set(heights)
-    grown = state.models.get(model)
-    if grown is None or not fits:
+    known = {each.number: each for each in state.group}
+    if model not in known or not fits:
         raise OperationRefused(party.name, "begin_gains", "a model or columns that are not there")
+    if known[model].due != 0 or known[model].summed:
+        raise OperationRefused(party.name, "begin_gains", "gains are summed once, when all trees are grown")
+    grown, state.gains = state.models[model], known[model]
     gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
     table, boxes = _cut_table(party, grown), {}
     for name, talk in talks.of.items():
@@ -128,8 +131,8 @@ def begin_gains(
 def gain_halves(party: Party, *, model: int) -> dict[str, Any]:
     """For the coordinator."""
     state, pairs = party.held(Shares), party.held(Pairs)
-    known = {each.number: each.scales for each in state.group}
-    if model not in known:
+    learnt, state.gains = state.gains, None
+    if learnt is None or model != learnt.number:
         raise OperationRefused(party.name, "gain_halves", "a model that is not there")
     halves: dict[str, Ring] = {}
     for name, talk in party.held(Talks).of.items():
@@ -137,10 +140,10 @@ def gain_halves(party: Party, *, model: int) -> dict[str, Any]:
             raise OperationRefused(party.name, "gain_halves", "gains have not been summed to the end")
         mask = pairs.cancelling(name, "boost: gains", state.summed, talk.result.shape)
         halves[name] = talk.result + mask
-    state.summed += 1
+    state.summed, learnt.summed = state.summed + 1, True
     columns = np.array(state.models[model].columns, dtype=np.int64)
     splits = np.bincount(columns[columns >= 0], minlength=len(party.columns)).astype(np.int64)
-    return {"halves": halves, "splits": splits, "unit": _gain_unit(party, state, model, known[model])}
+    return {"halves": halves, "splits": splits, "unit": _gain_unit(party, state, model, learnt.scales)}
 
 
 def _gain_unit(party: Party, state: Shares, model: int, scales: Scales) -> float:

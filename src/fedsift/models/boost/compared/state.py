@@ -146,6 +146,7 @@ class Learning:
     plan: Plan
     scales: Scales
     due: int  # trees to come before its scores may be shown, once
+    summed: bool = False  # its gains were opened, once
 
 
 @dataclass
@@ -165,6 +166,7 @@ class Shares:
     outputs: int = 1  # of every booster: a model a class where there are more than two
     group: list[Learning] = field(default_factory=list)
     due: int = -1  # of a kept model: trees to come before the scores may be shown, once
+    gains: Learning | None = None  # the model whose gains are summed
     summed: int = 0  # models whose gains were opened
     walks: bool = False  # down the trees of a kept model
     samplers: dict[int, np.random.Generator] = field(default_factory=dict, repr=False)  # the label holder's
