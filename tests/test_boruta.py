@@ -19,10 +19,11 @@ def planted(rows=500, seed=0):
     return X, (X["a"] + X["e"] ** 2 + (X["colour"] == "red") + 0.3 * rng.normal(size=rows)).to_numpy()
 
 
-def test_trees_find_bends_and_categories_and_leave_noise():
-    """At level coordinator the noise in the sums that it opens may hide a category of 500 rows; here there is none."""
-    X, y = planted()
-    fitted = fs.Boruta(rounds=6, fdr=0.2).fit(fs.Federation.split(X, y, parties=2))
+@pytest.mark.parametrize(("level", "rows"), [("coordinator", 800), ("all", 500)])
+def test_trees_find_bends_and_categories_and_leave_noise(level, rows):
+    """At level coordinator the noise in opened sums hides a category of 500 rows; at level all there is no such noise."""
+    X, y = planted(rows)
+    fitted = fs.Boruta(rounds=6, fdr=0.2, protection=level).fit(fs.Federation.split(X, y, parties=2))
     assert fitted.selected_ == {"party1": ["a"], "party2": ["e", "colour"]}
     hits = fitted.details_["hits"]
     assert min(hits["party1"][0], hits["party2"][0], hits["party2"][2]) == 6
