@@ -21,7 +21,7 @@ def planted(rows=500, seed=0):
 
 @pytest.mark.parametrize(("level", "rows"), [("coordinator", 800), ("all", 500)])
 def test_trees_find_bends_and_categories_and_leave_noise(level, rows):
-    """At level coordinator the noise in opened sums hides a category of 500 rows; at level all there is no such noise."""
+    """At level coordinator the noise in opened sums hides a category of 500 rows; at level all there is none."""
     X, y = planted(rows)
     fitted = fs.Boruta(rounds=6, fdr=0.2, protection=level).fit(fs.Federation.split(X, y, parties=2))
     assert fitted.selected_ == {"party1": ["a"], "party2": ["e", "colour"]}
