@@ -262,7 +262,7 @@ def test_a_partys_log_is_shown_only_when_asked_for(job, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("row 17 holds 4242")
 
-    monkeypatch.setattr("fedsift.mpc.column_scores.label_tables.countable_bins", broken)
+    monkeypatch.setattr("fedsift.mpc.column_scores.counting.countable_bins", broken)
     result = fedsift("run", job)
     assert result.exit_code == 5
     assert "4242" not in result.output
@@ -493,7 +493,7 @@ def test_log_json_stays_json_when_it_fails_and_quiet_leaves_asks_only(job, monke
     def broken(*_, **__):
         raise RuntimeError("row 17 holds 4242")
 
-    monkeypatch.setattr("fedsift.mpc.column_scores.label_tables.countable_bins", broken)
+    monkeypatch.setattr("fedsift.mpc.column_scores.counting.countable_bins", broken)
     assert "4242" not in fedsift("run", job, "--log-json").stderr
     result = fedsift("run", job, "--log-json", "--verbose")
     events = [json.loads(line) for line in result.stderr.splitlines()]

@@ -98,7 +98,7 @@ NAMED = {
     "model.read_part model": NAME,
     "model.write_part model": NAME,
     "network.start_bottom batch_size": "not smaller than the job's (check_batch_size)",
-    "network.start_bottom gates": CHECKED,
+    "network.start_bottom gates": "what reads a gate is no step of a method that has none",
     "network.start_bottom shadows": CHECKED,
     "network.start_bottom width": CHECKED,
     "network.start_top batch_size": "not smaller than the job's (check_batch_size)",

@@ -17,7 +17,7 @@ from fedsift.core.transports.inprocess import InProcess
 from fedsift.engineer.flafe.joint_moments import JointMatrices, masked_sides
 from fedsift.errors import OperationRefused, PolicyRefused, SecurityError
 from fedsift.models.fed_linear import local_steps
-from fedsift.models.splitnn.settings import BottomSettings, GateSettings, TopSettings
+from fedsift.models.splitnn.settings import BottomSettings, TopSettings
 from fedsift.models.splitnn.training import start_bottom, start_top
 from fedsift.mpc.horizontal_study import (
     Design,
@@ -191,10 +191,7 @@ def test_weights_of_the_coordinator_s_choice_still_read_rows_of_horizontal_parti
     assert all(np.abs(known - row).max(axis=1).min() < 0.1 for row in rows)
 
 
-GATES = GateSettings(0.5, 0.1, False, None, 1.0)
-
-
-@pytest.mark.parametrize("changed", [{"width": 9}, {"gates": GATES}, {"shadows": 5}], ids=["width", "gates", "shadows"])
+@pytest.mark.parametrize("changed", [{"width": 9}, {"shadows": 5}], ids=["width", "shadows"])
 def test_a_half_of_a_network_is_no_wider_and_has_no_more_than_the_accepted_job_says(changed):
     """A wider embedding tells more of the columns behind it."""
     pytest.importorskip("torch", reason="the extra nn is not installed")

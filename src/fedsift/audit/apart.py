@@ -152,4 +152,5 @@ def _truth(truth: Truth, mine: Mapping[str, _Part]) -> Truth:
         {name: ids[rows] for name, ids in truth.ids.items()},
         {name: [names[place] for place in mine[name].columns] for name, names in truth.names.items()},
         {name: {c: values[rows] for c, values in found.items()} for name, found in truth.aside.items()},
+        {n: [i for i, old in enumerate(mine[n].columns) if old in found] for n, found in truth.coded.items()},
     )

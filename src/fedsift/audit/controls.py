@@ -55,13 +55,19 @@ def _elsewhere(truth: Truth) -> Truth:
     one_table = all(len(each) == len(labels) for each in columns.values())
     if one_table:
         parts = {name: values[taken] for name, values in columns.items()}
-        return Truth(labels[taken], parts, Fresh({n: v[half:] for n, v in columns.items()}, labels[half:]), ids)
+        return Truth(
+            labels[taken],
+            parts,
+            Fresh({n: v[half:] for n, v in columns.items()}, labels[half:]),
+            ids,
+            coded=truth.coded,
+        )
     parts = {  # horizontal parties: each has fresh rows of its own
         name: columns[name][generator.integers(0, len(columns[name]) // 2, len(values))]
         for name, values in truth.columns.items()
     }
     rest = {name: values[len(values) // 2 :] for name, values in columns.items()}
-    return Truth(labels[taken], parts, Fresh(rest, labels), ids)
+    return Truth(labels[taken], parts, Fresh(rest, labels), ids, coded=truth.coded)
 
 
 def _both(view: View, fresh: Fresh) -> tuple[np.ndarray, np.ndarray]:

@@ -293,7 +293,8 @@ def record_sites(
     ids = {name: table.ids for name, table in tables.items() if table.id_name is not None}
     columns_of = {name: table.columns for name, table in tables.items()}
     aside = {name: {c: s.to_numpy() for c, s in table.aside.items()} for name, table in tables.items() if table.aside}
-    return Recording(views, Truth(labels, columns, others, ids, columns_of, aside), result, fed.ledger)
+    coded = {n: [i for i, c in enumerate(t.columns) if t.kinds[c] == "categorical"] for n, t in tables.items()}
+    return Recording(views, Truth(labels, columns, others, ids, columns_of, aside, coded), result, fed.ledger)
 
 
 def _converse(fed: Federation, conversation: Any) -> Any:

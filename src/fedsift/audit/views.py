@@ -151,10 +151,26 @@ class Truth:
     ids: Mapping[str, np.ndarray] = field(default_factory=dict)  # of each party whose table has any
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of each party's columns
     aside: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)  # of a party: what is no feature
+    coded: Mapping[str, Sequence[int]] = field(default_factory=dict)  # of each party: places of columns of categories
 
     @property
     def n_classes(self) -> int:
         return int(self.labels.max()) + 1
+
+    def indicators(self, party: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """A party's columns, and the fresh rows', as protocols sum them: a column of categories is one a category."""
+        fresh = None if self.fresh is None else self.fresh.columns[party]
+        tables = [self.columns[party], *([] if fresh is None else [fresh])]
+        parts: list[list[np.ndarray]] = [[] for _ in tables]
+        for place in range(tables[0].shape[1]):
+            columns = [table[:, place] for table in tables]
+            if place in self.coded.get(party, ()):
+                codes = np.arange(1 + max(int(np.nanmax(column, initial=0)) for column in columns))
+                columns = [(column[:, None] == codes).astype(np.float64) for column in columns]
+            for part, column in zip(parts, columns):
+                part.append(column)
+        wide = [np.column_stack(part) if part else table for part, table in zip(parts, tables)]
+        return wide[0], wide[1] if fresh is not None else None
 
     @property
     def class_sizes(self) -> tuple[int, int]:

@@ -70,7 +70,9 @@ def class_sums_name_columns(view: View, truth: Truth) -> Measure:
     right = total = 0
     for each in opened if truth.fresh is not None else []:
         assert truth.fresh is not None
-        sample = class_means(truth.fresh.columns[each.party], truth.fresh.labels)
+        known = truth.indicators(each.party)[1]
+        assert known is not None
+        sample = class_means(known, truth.fresh.labels)
         if each.sums.shape == sample.shape:
             unit = np.abs(each.sums).max() / max(float(np.abs(sample * each.sizes[:-1]).max()), 1e-300)
             right += _nearest(each.sums / unit / np.maximum(each.sizes[:-1], 1), sample)
@@ -118,8 +120,8 @@ def membership_auc(opened: OpenedSums, truth: Truth) -> float | None:
     """Half of the fresh rows are the public sample, the other half people who did not take part."""
     if truth.fresh is None or len(opened.sizes) != 2:
         return None
-    inside, outside = truth.columns[opened.party], truth.fresh.columns[opened.party]
-    if opened.sums.shape[0] != inside.shape[1]:
+    inside, outside = truth.indicators(opened.party)
+    if outside is None or opened.sums.shape[0] != inside.shape[1]:
         return None
     half = len(outside) // 2
     public, public_labels = outside[:half], truth.fresh.labels[:half]

@@ -32,17 +32,16 @@ Observe = Callable[[int], None] | None  # hears of each epoch
 
 
 def _check_half(party: Party, settings: BottomSettings) -> None:
-    """What the other end sees of this half is no wider than the accepted job says, and has gates and shadows where the
-    job's method has them: a wider embedding tells more of the columns."""
+    """What the other end sees of this half is no wider than the accepted job says, and has shadows where the job's
+    method has them: a wider embedding tells more of the columns. (Gates are read by steps of their own methods.)"""
     told = {} if party.run.job is None else party.run.job.parameters
     width = told.get("embedding")
     width = width.get(party.name) if isinstance(width, dict) else width
-    gated = any(name in told for name in ("gates", "sigma", "init")) or not told
     shadowed = bool(told.get("shadows", not told)) or "false_discovery" in told
     for name, fits in (
         ("width", not isinstance(width, int) or settings.width <= width),
-        ("gates", settings.gates is None or gated), ("shadows", not settings.shadows or shadowed),
-    ):  # fmt: skip
+        ("shadows", not settings.shadows or shadowed),
+    ):
         if not fits:
             raise OperationRefused(party.name, "start_bottom", f"its {name!r} is another than that of the accepted job")
 
