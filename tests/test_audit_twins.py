@@ -7,10 +7,12 @@ line of the first table of the review that it repeats.
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from leaky import draws, gini, jobs, scores, sizes, sums
 from sklearn.datasets import load_breast_cancer
 
+import fedsift as fs
 from fedsift.audit import Truth, attacks_on, load_attacks, record
 from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
 from fedsift.audit.views import Fresh
@@ -182,3 +184,22 @@ def test_the_control_is_given_the_class_names_too():
         found = attacked("scores_of_result", seen["shop"], seen.truth)
         assert found.value == 1.0
         assert found.control > 0.9
+
+
+def test_class_sums_are_read_where_a_party_has_categories():
+    """A column of categories is summed as one a category; the attack read nothing of such a party."""
+
+    def drawn(seed, rows):
+        rng = np.random.default_rng(seed)
+        X = pd.DataFrame({name: rng.normal(size=rows) for name in "abcd"})
+        X["colour"] = rng.choice(["red", "green", "blue"], rows, p=[0.6, 0.3, 0.1])
+        y = (X["c"] + 2.0 * (X["colour"] == "blue") + 0.5 * X["d"] > 0.3).astype(int)
+        return X, y
+
+    seen = record(*drawn(0, 600), fs.SFFS(n_features=2), parties=["bank", "shop"], fresh=drawn(1, 600))
+    assert [len(places) for places in seen.truth.coded.values()] == [0, 1]
+    wide, fresh = seen.truth.indicators("shop")
+    assert wide.shape[1] == fresh.shape[1] == seen.truth.columns["shop"].shape[1] + 2
+    found = load_attacks()["class_sums_name_columns"].run(seen["coordinator"], seen.truth)
+    assert not found.note.startswith("nothing to read")
+    assert found.value > found.guess
