@@ -50,7 +50,7 @@ from fedsift.core.operation import Answering, Array, Operation, R, operation
 from fedsift.core.party import Party
 from fedsift.errors import DataError, ParameterError, ReplyError
 from fedsift.mpc import pairs
-from fedsift.mpc.pairs import Pairs, meet_all, settled
+from fedsift.mpc.pairs import Circles, Pairs, meet_all, settled
 from fedsift.mpc.ring import Ring, from_words, to_words
 
 CIRCLE = "sum"
@@ -148,6 +148,13 @@ def _masked_words(party: Party, met: Pairs, values: np.ndarray, question: bytes)
     for peer in met.peers:
         total += met.cancelling(peer, f"secure sum {question.hex()}", party.round, total.shape)
     return total
+
+
+def crowd_of(party: Party) -> int:
+    """Among how many parties this one's vectors are masked: these, and not those that a job names, share the noise of a
+    total. One that has met nobody adds all of it."""
+    met = party.state.get(Circles, Circles()).of.get(CIRCLE)
+    return 1 if met is None else len(met.peers) + 1
 
 
 def open_words(values: np.ndarray) -> Ring:

@@ -13,10 +13,11 @@ zCDP.
    ``n_pairs``; scores are corrected for what noise adds to a square.
 
 *Noise*: whole numbers, discrete Gaussian, by every party before its sum is masked, at a scale from the job that it has
-accepted. Of K parties each adds a (K - 1)th of the variance: whoever takes its own part off still faces the whole
-noise. (A sum of discrete Gaussians is one up to e^(-19 d^2), d the deviation in steps, which are many: Kairouz, Liu and
-Steinke 2021.) Each sum is given once: a party that leaves ends the run, for a second draw would halve
-the noise. What is chosen afterwards is made from these sums alone; no validation rows are looked at.
+accepted. Of the K parties among which a sum is masked (a job may name more) each adds a (K - 1)th of the variance:
+whoever takes its own part off still faces the whole noise. (A sum of discrete Gaussians is one up to e^(-19 d^2), d the
+deviation in steps, which are many: Kairouz, Liu and Steinke 2021.) Each sum is given once: a party that leaves ends the
+run, for a second draw would halve the noise. What is chosen afterwards is made from these sums alone; no validation
+rows are looked at.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from fedsift.engineer.bounds import EDGES, Range, SumsPlan, fine_edges, occupied
 from fedsift.engineer.noisy_model import BITS, LocalFit, cut_rows, fit_moments, shrunken, unit_rows
 from fedsift.errors import DataError, ParameterError
 from fedsift.mpc.horizontal_study import agree_columns, class_name, describe_rows
-from fedsift.mpc.secure_sum import SecureSum, summed
+from fedsift.mpc.secure_sum import SecureSum, crowd_of, summed
 
 _HERE, _TARGET = "all", ""
 
@@ -60,9 +61,9 @@ class Plan(SumsPlan):
     def pair_scale(self) -> float:
         return self.residual_scale(2)
 
-    def part(self, scale: float) -> float:
-        """Of what one party adds."""
-        return scale / math.sqrt(max(1, self.parties - 1))
+    def part(self, scale: float, crowd: int) -> float:
+        """Of what one party adds whose sums are masked among so many."""
+        return scale / math.sqrt(max(1, crowd - 1))
 
     def total(self, scale: float) -> float:
         """Of all that is added."""
@@ -84,7 +85,8 @@ def noisy_counts(party: Party, *, columns: list[str], amount: bool, edges: np.nd
     values = [*party.table.matrix(columns).T, *([_amounts(party)] if amount else [])]
     counts = np.concatenate([piece_counts(each, ends) for each, ends in zip(values, edges, strict=True)])
     plan = Plan.of(party.job)
-    return np.asarray(counts + whole_gaussian_noise(counts.shape, plan.part(plan.count_scale(len(values)))))
+    scale = plan.part(plan.count_scale(len(values)), crowd_of(party))
+    return np.asarray(counts + whole_gaussian_noise(counts.shape, scale))
 
 
 def _amounts(party: Party) -> np.ndarray:
@@ -127,7 +129,8 @@ def noisy_moments(party: Party, *, formulas: list[str], classes: list[str], low:
     joint = _whole(np.hstack([np.ones((len(rows), 1)), rows, target[:, None]]))
     sums = (joint.T @ joint)[np.triu_indices(joint.shape[1])]
     plan = Plan.of(party.job)
-    return np.asarray(sums + whole_gaussian_noise(sums.shape, plan.part(plan.moment_scale) * 2.0 ** (2 * BITS)))
+    scale = plan.part(plan.moment_scale, crowd_of(party)) * 2.0 ** (2 * BITS)
+    return np.asarray(sums + whole_gaussian_noise(sums.shape, scale))
 
 
 @summed(
@@ -148,7 +151,8 @@ def noisy_pairs(
     centred = _whole(cut_rows(rows - means))
     sums = ((centred * residual[:, None]).T @ centred)[np.triu_indices(centred.shape[1])]
     plan = Plan.of(party.job)
-    return np.asarray(sums + whole_gaussian_noise(sums.shape, plan.part(plan.pair_scale) * 2.0 ** (3 * BITS)))
+    scale = plan.part(plan.pair_scale, crowd_of(party)) * 2.0 ** (3 * BITS)
+    return np.asarray(sums + whole_gaussian_noise(sums.shape, scale))
 
 
 OPERATIONS = (noisy_counts.masked, noisy_moments.masked, noisy_pairs.masked)

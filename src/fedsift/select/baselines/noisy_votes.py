@@ -11,13 +11,13 @@ public; names and kinds of columns and the names of classes too. Which rows make
 seed, so a replaced row changes one ballot; a ballot has at most ``n_local`` votes, so the counts move by at most
 sqrt(2 n_local) (L2). Discrete Gaussian noise of variance n_local / rho, drawn by each party in full for itself, is
 rho-zCDP (``mpc/column_scores/noise.py``). Blocks standardise by their own rows; no mean, deviation or score leaves.
-Each sum is given once: a party that leaves ends the run.
+Each sum is given once a run, whatever the session: a party that leaves ends the run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +75,21 @@ class VotingSettings:
 
 @dataclass(frozen=True)
 class NoisyVotes:
-    """What a party has sent: asked again, it is the same."""
+    """What a party has sent: asked again, in whatever session of the run, it is the same, and of other rows or columns
+    there is none. The run pays for one."""
 
+    rows: np.ndarray
+    columns: list[str]
     counts: np.ndarray
+
+
+def _once(party: Party, columns: list[str], drawn: Callable[[], np.ndarray]) -> np.ndarray:
+    kept = party.run.kept.get(NoisyVotes)
+    if not isinstance(kept, NoisyVotes):
+        kept = party.run.kept[NoisyVotes] = NoisyVotes(party.row_numbers, list(columns), drawn())
+    if kept.columns != columns or not np.array_equal(kept.rows, party.row_numbers):
+        raise OperationRefused(party.name, "vote", "it has voted in this run, on other rows or columns")
+    return kept.counts
 
 
 @summed(
@@ -92,9 +104,7 @@ def noisy_ballot(party: Party, *, columns: list[str], regression: bool) -> np.nd
     """Votes (0 or 1), scores times rows, then the rows and the one voter that this party is."""
     label = _label(party, columns, regression)
     settings = VotingSettings.of(party.job.parameters, len(columns))
-    if NoisyVotes not in party.state:
-        party.keep(NoisyVotes(_fitted_ballot(party.table.matrix(columns), label, regression, settings)))
-    return party.held(NoisyVotes).counts
+    return _once(party, columns, lambda: _fitted_ballot(party.table.matrix(columns), label, regression, settings))
 
 
 def _fitted_ballot(values: np.ndarray, label: np.ndarray, regression: bool, settings: VotingSettings) -> np.ndarray:
@@ -121,10 +131,12 @@ def block_votes(party: Party, *, columns: list[str], regression: bool) -> np.nda
     label = _label(party, columns, regression)
     settings = VotingSettings.of(party.job.parameters, len(columns))
     blocks = settings.blocks(party.n_rows)
-    if NoisyVotes not in party.state:
+
+    def noisy() -> np.ndarray:
         exact = exact_votes(party, columns, label, regression, settings)
-        party.keep(NoisyVotes(exact + drawn((1, len(columns)), settings.scale)[0]))
-    return np.append(party.held(NoisyVotes).counts, blocks).astype(np.float64)
+        return np.asarray(exact + drawn((1, len(columns)), settings.scale)[0])
+
+    return np.append(_once(party, columns, noisy), blocks).astype(np.float64)
 
 
 def _label(party: Party, columns: list[str], regression: bool) -> np.ndarray:
