@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import mixed_table
 
 import fedsift as fs
 from fedsift.core.federation import Federation
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.engineer.fed_iife.private import noisy_moments
+from fedsift.engineer.flafe.shared_residual import take_shares
 from fedsift.engineer.noisy_model import BITS
-from fedsift.errors import OperationRefused
+from fedsift.errors import FedsiftError, OperationRefused
 from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.baselines.noisy_votes import block_votes, noisy_ballot
 from hostile.test_settings import hospitals
@@ -71,3 +74,56 @@ def test_parties_that_a_job_names_and_that_take_no_part_share_no_noise(monkeypat
     """Each of K parties adds a (K - 1)th: with 998 names more, two parties added 1/36 of the deviation together."""
     honest = deviation(0, monkeypatch)
     assert deviation(998, monkeypatch) == pytest.approx(honest, rel=0.5)
+
+
+THREE = ["bank", "shop", "web"]
+
+
+def three() -> Federation:
+    X, _ = mixed_table(300)
+    numbers = X[["signal", "noise", "weak", "counts", "signal", "noise"]].astype(float)
+    numbers.columns = list("abcdef")
+    return Federation.split(numbers, numbers["a"] + numbers["c"] * numbers["e"], parties=THREE)
+
+
+def altered(sent: dict[str, Any]) -> dict[str, Any]:
+    """What comes for a party, with one bit of it turned."""
+    turned = {}
+    for sender, parts in sent.items():
+        turned[sender] = {pair: SealedBox.from_bytes(_turned(box.to_bytes())) for pair, box in parts.items()}
+    return turned
+
+
+def _turned(data: bytes) -> bytes:
+    return data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [({}, ""), ({"weight": 1 << 30}, "with weight 1"), ({"sent": altered}, "damaged|sealed"), ("twice", "taken once")],
+    ids=["as it should be", "a heavier share", "an altered share", "twice"],
+)
+def test_shares_of_the_residual_are_taken_as_they_were_split_and_once(monkeypatch, changed, says):
+    """Between three parties they pass through the coordinator. Under masks it could add to one row of them what it
+    liked, or take them 2^30 times: that row's columns stood out of sums whose noise is made for a residual within 2."""
+    ask = Federation.ask
+
+    def asking(self: Federation, function: Any, **asked: Any) -> Any:
+        if function is take_shares and isinstance(changed, dict):
+            if "sent" in changed:
+                asked["each"] = {name: {"sent": altered(each["sent"])} for name, each in asked["each"].items()}
+            asked |= {"weight": changed.get("weight", asked["weight"])}
+        elif function is take_shares:
+            ask(self, function, **{**asked, "pairs": [], "senders": []})
+        return ask(self, function, **asked)
+
+    monkeypatch.setattr(Federation, "ask", asking)
+    made = fs.VerticalFLAFE(
+        protection="statistics", epsilon=5.0, bounds=dict.fromkeys("abcdef", (-5.0, 5.0)), target_bounds=(-5.0, 5.0),
+        n_operands=2, max_iter=1, functions=["ab"],
+    )  # fmt: skip
+    if not says:
+        made.fit(three())
+        return
+    with pytest.raises((OperationRefused, FedsiftError), match=says):
+        made.fit(three())

@@ -170,7 +170,7 @@ WAIVERS: dict[str, str] = {
     "flafe.masked_sides": "Columns under one-time masks of two parties; only sums of products come out of them.",
     "flafe.hide_factor": "A column under a mask, a random vector that the receiver does not know.",
     "flafe.share_product": "A share, uniform by itself; the other share stays with the other party.",
-    "flafe.split_residual": "Random shares, masked for their receivers.",
+    "flafe.split_residual": "Random shares, sealed for their receivers.",
     "flafe.name_choice": "Which column was chosen (the answer), a random sign and a mean square over all rows.",
     "flafe.own_sides": f"Sums of products of unnamed columns over all rows, one number a pair, {_AT_COORDINATOR}.",
     "flafe.forest_scores": f"One number for each candidate of the label holder's own columns, {_AT_COORDINATOR}.",

@@ -13,7 +13,7 @@ it has chosen.
 Taking a chosen product off the residual, r <- r - w x y, needs shares of the column x y. They come from a Beaver triple
 that the coordinator deals (U to P, V to Q, shares of U V): P sends x - U to Q and Q sends y - V to P, each under a mask
 from their common secret (`mpc/pairs.py`), so the coordinator, who knows U and V, cannot read them, and the two of them,
-who do not, cannot either. A share that has to reach another pair of parties is split afresh for that pair.
+who do not, cannot either. A share that has to reach another pair of parties is split afresh for that pair, and sealed.
 
 Why it is secure (semi-honest, no two work together): a share, a masked vector and a difference with a fresh random
 number are uniform to whoever sees one of them. All arithmetic is exact in the ring: x and y have ``f`` bits after the
@@ -32,6 +32,7 @@ from fedsift.core.checks import check_known, check_positions
 from fedsift.core.message import message
 from fedsift.core.operation import Array, ByName, operation
 from fedsift.core.party import Party
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.engineer.flafe.features import Position
 from fedsift.engineer.flafe.joint_moments import JointMatrices
 from fedsift.errors import DataError, OperationRefused, OverflowGuard, ParameterError, ReplyError
@@ -61,6 +62,11 @@ class ResidualShares:
     """A party's share of the residual, for each pair that it is in."""
 
     by_pair: dict[str, Ring] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TakenOnce:
+    """Shares of the residual have been taken in this session."""
 
 
 @dataclass
@@ -147,15 +153,15 @@ def read_total(party: Party, sent: dict[str, Ring], number: int) -> Ring:
     "flafe.split_residual",
     when="protection=statistics",
     times=1,
-    discloses="masked",
-    about="a share of the residual for every pair of other parties, masked for its receiver",
+    discloses="ciphertext",
+    about="a share of the residual for every pair of other parties, sealed for its receiver",
     opened="nobody",
-    reply=ByName(ByName(Array("i"))),
+    reply=ByName(ByName(SealedBox)),
 )
-def split_residual(party: Party, *, pairs: list[list[str | int]]) -> dict[str, dict[str, Ring]]:
+def split_residual(party: Party, *, pairs: list[list[str | int]]) -> dict[str, dict[str, SealedBox]]:
     """The label holder shares its residual with each pair. In a pair of its own it keeps all of it."""
     share, shares = party.held(Residual).values, party.keep(ResidualShares())
-    out: dict[str, dict[str, Ring]] = {}
+    out: dict[str, dict[str, SealedBox]] = {}
     for first, second, number in read_pairs(party, pairs):
         if party.name in (first, second):
             shares.by_pair[pair_name(first, second)] = share.copy()
@@ -165,13 +171,14 @@ def split_residual(party: Party, *, pairs: list[list[str | int]]) -> dict[str, d
 
 
 def _split(
-    party: Party, share: Ring, first: str, second: str, number: int, out: dict[str, dict[str, Ring]]
+    party: Party, share: Ring, first: str, second: str, number: int, out: dict[str, dict[str, SealedBox]]
 ) -> None:  # fmt: skip
-    """One part is a mask that ``first`` can make too; the rest goes to ``second`` under another."""
+    """One part is a mask that ``first`` can make too; the rest goes to ``second``, sealed: under a mask whoever relays
+    it could add to one row what it likes, and read that row's columns from the sums."""
     secrets_with = party.held(Pairs)
     part = secrets_with.mask(first, f"split by {party.name}", number, share.shape)
-    rest = share - part + secrets_with.mask(second, f"rest of {party.name}", number, share.shape)
-    out.setdefault(second, {})[pair_name(first, second)] = rest
+    box = secrets_with.seal(share - part, to=second, about=f"rest of {party.name}", number=number)
+    out.setdefault(second, {})[pair_name(first, second)] = box
 
 
 @operation(
@@ -179,7 +186,7 @@ def _split(
     when="protection=statistics",
     times="2 x max_iter",
     discloses="control",
-    receives="masked",
+    receives="ciphertext",
     about="acknowledgement",
 )
 def take_shares(
@@ -187,10 +194,16 @@ def take_shares(
     *,
     pairs: list[list[str | int]],
     senders: list[PartyName],
-    sent: dict[str, dict[str, Ring]],
+    sent: dict[str, dict[str, SealedBox]],
     weight: int,
 ) -> None:
-    """Add ``weight`` times what each sender split to the own share of each pair that this party is in."""
+    """Add ``weight`` times what each sender split to the own share of each pair that this party is in.
+
+    Under an epsilon it is taken as it is, once: the noise is made for a residual of that size.
+    """
+    if party.job.parameters.get("epsilon") is not None and (weight != 1 or TakenOnce in party.state):
+        raise OperationRefused(party.name, "take_shares", "under an epsilon shares are taken once, and with weight 1")
+    party.keep(TakenOnce())
     if ResidualShares not in party.state:
         party.keep(ResidualShares())
     shares, secrets_with = party.held(ResidualShares).by_pair, party.held(Pairs)
@@ -206,10 +219,10 @@ def take_shares(
             if party.name == first:
                 part = secrets_with.mask(sender, f"split by {sender}", number, (rows,))
             else:
-                rest = sent.get(sender, {}).get(pair)
-                if rest is None or rest.shape != (rows,):
+                box = sent.get(sender, {}).get(pair)
+                part = secrets_with.open(box, sender=sender, about=f"rest of {sender}", number=number)
+                if not isinstance(part, np.ndarray) or part.shape != (rows,) or part.dtype != np.uint64:
                     raise ReplyError(sender, "take_shares", f"expected its share of {rows} rows")
-                part = rest - secrets_with.mask(sender, f"rest of {sender}", number, (rows,))
             total = total + part * _ring(weight)
         shares[pair] = total
 
@@ -317,18 +330,18 @@ def multiply_shares(party: Party, peer: str, sent: Ring, number: int) -> Ring:
     "flafe.share_product",
     when=("protection=statistics", "epsilon=none"),
     times="max_iter",
-    discloses="masked",
+    discloses="ciphertext",
     receives="masked",
-    about="its share of a product column, split for the other pairs of parties and masked for the receivers",
+    about="its share of a product column, split for the other pairs of parties and sealed for the receivers",
     opened="nobody",
-    reply=ByName(ByName(Array("i"))),
+    reply=ByName(ByName(SealedBox)),
 )
 def share_product(
     party: Party, *, peer: PartyName, sent: Ring, number: int, pairs: list[list[str | int]], weight: int
-) -> dict[str, dict[str, Ring]]:
+) -> dict[str, dict[str, SealedBox]]:
     """Take the product off the residual of the pairs that this party is in, and give the others their parts."""
     share, shares = multiply_shares(party, peer, sent, number), party.held(ResidualShares).by_pair
-    out: dict[str, dict[str, Ring]] = {}
+    out: dict[str, dict[str, SealedBox]] = {}
     for first, second, split_number in read_pairs(party, pairs):
         pair = pair_name(first, second)
         if party.name in (first, second):

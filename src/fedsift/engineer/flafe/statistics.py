@@ -28,6 +28,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.job import Job
 from fedsift.core.operation import operation
 from fedsift.core.party import Party, Task
+from fedsift.crypto.sealed_box import SealedBox
 from fedsift.engineer.flafe.candidates import OwnFeatures, formed, own_target
 from fedsift.engineer.flafe.features import BOUND, FUNCTIONS, read_record
 from fedsift.engineer.flafe.joint_moments import JointMatrices, JointProducts, best_ridge, fraction_bits
@@ -48,7 +49,7 @@ from fedsift.engineer.flafe.shared_residual import (
     take_shares,
 )
 from fedsift.errors import DataError, OperationRefused, ReplyError
-from fedsift.mpc.ring import Ring, from_ring, to_ring
+from fedsift.mpc.ring import from_ring, to_ring
 
 _LIMIT = 16.0
 SCORE_ROOM = 2.0**37  # far beyond any score, and their sums fit the ring
@@ -350,8 +351,12 @@ class StatisticsRun:
         self._deliver(numbered, sent, [first, second], weight)
 
     def _deliver(
-        self, pairs: list[NumberedPair], sent: dict[str, dict[str, dict[str, Ring]]], senders: list[str], weight: int
-    ) -> None:  # fmt: skip
+        self,
+        pairs: list[NumberedPair],
+        sent: dict[str, dict[str, dict[str, SealedBox]]],
+        senders: list[str],
+        weight: int,
+    ) -> None:
         each = {
             name: {"sent": {sender: parts[name] for sender, parts in sent.items() if name in parts}}
             for name in self.fed.parties
