@@ -365,8 +365,13 @@ def test_sites_with_the_default_policy_answer_weighted_counts_and_write_them_dow
     assert bits[1] > bits[0]
 
 
-def test_a_site_with_the_default_policy_deals_by_a_column_that_its_own_file_sets_aside(tmp_path):
-    fed = sites(tmp_path, 'aside = ["customer"]')
+LISTED = '[policy]\nrows_by = ["customer"]'
+
+
+def test_a_site_deals_by_a_column_that_its_own_file_sets_aside_and_lists(tmp_path):
+    with pytest.raises(PolicyRefused, match=r"rows_by.*'customer'"):
+        fs.GiniFilter(n_features=2).fit(sites(tmp_path, 'aside = ["customer"]'))
+    fed = sites(tmp_path, f'aside = ["customer"]\n{LISTED}')
     fitted = fs.GiniFilter(n_features=2).fit(fed)
     assert "customer" not in fitted.selected_["bank"]
     with fed.session(*EvaluationJob(methods=("gini",), folds=3).announcement()) as run:
@@ -378,4 +383,4 @@ def test_a_site_with_the_default_policy_deals_by_a_column_that_its_own_file_sets
 
 def test_a_site_names_no_column_that_its_own_file_does_not_set_aside(tmp_path):
     with pytest.raises(fs.FedsiftError, match=r"'bank'.*'customer' is not set aside here"):
-        fs.GiniFilter(n_features=2).fit(sites(tmp_path, ""))
+        fs.GiniFilter(n_features=2).fit(sites(tmp_path, LISTED))

@@ -187,8 +187,8 @@ def party_text(job: Job, name: str) -> str:
     forms = ["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"]
     exceptions = ["column names", "class names", "error messages", "alignment"]
     lines += ["", "[policy]", "min_rows = 1", "min_cell = 0", 'max_bits = "any"', "max_share = 1.0",
-              "max_row_scores = 1000000", 'max_sides = "any"', "keyed_matching = true", f"forms = {json.dumps(forms)}",
-              f"exceptions = {json.dumps(exceptions)}"]  # fmt: skip
+              "max_row_scores = 1000000", 'max_sides = "any"', 'rows_by = "any"', "keyed_matching = true",
+              f"forms = {json.dumps(forms)}", f"exceptions = {json.dumps(exceptions)}"]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

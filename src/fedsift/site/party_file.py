@@ -228,6 +228,9 @@ def _journal_lines(policy: Policy) -> list[str]:
         f"max_sides = {toml_value(policy.max_sides)}",
         "# How many rows a day may be predicted alone, or with fewer others than min_rows; 0 for none.",
         f"few_rows_a_day = {policy.few_rows_a_day}",
+        "# Columns by which a job may deal or part rows (groups, time, the two samples of psi): everybody then hears,",
+        '# of each row, something of them. "any" for all.',
+        _list("rows_by", policy.rows_by),
         "# The share of a sum over rows that its largest two may make up; 1.0 for no such rule.",
         f"max_share = {policy.max_share}",
     ]

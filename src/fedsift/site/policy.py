@@ -28,6 +28,7 @@ from fedsift.evaluate import announced
 from fedsift.jobs.text import Section
 from fedsift.mpc import psi
 from fedsift.mpc.psi import CURVE
+from fedsift.statistics.job import StatisticsJob
 
 COLUMN_NAMES, CLASS_NAMES, ERRORS, ALIGNMENT = "column names", "class names", "error messages", "alignment"
 
@@ -94,6 +95,9 @@ class Policy(Section):
         default=3.0, description='a number of sides for each bit that the columns hold, such as 3.0, or "any"'
     )
     few_rows_a_day: int = Field(default=100, ge=0, description="a whole number of rows; 0 for none below min_rows")
+    rows_by: Literal["any"] | list[str] = Field(
+        default=[], description='"any" or a list of columns of this party, such as ["customer", "month"]'
+    )
     max_share: float = Field(default=0.9, gt=0, le=1, description="a share of a sum, such as 0.9; 1 for no such rule")
 
     approval: Literal["policy", "person", "two persons"] = Field(
@@ -243,6 +247,20 @@ class Policy(Section):
         if known is not None and job.partition not in known.partitions:
             served = " or ".join(known.partitions)
             raise OperationRefused(party, "begin_job", f"the method {job.method!r} is for {served} parties")
+
+    def check_rows_by(self, party: str, job: Job) -> None:
+        """Refuse to deal or part rows by a column that is not on the list: everybody hears which rows are alike in it,
+        or lie before a value, and whoever names the column or the value reads it row by row."""
+        by = [job.design.get("group"), job.design.get("time")]
+        if job.method == StatisticsJob.name:
+            by.append(job.parameters.get("by"))
+        own = [each.removeprefix(f"{party}.") for each in by if isinstance(each, str) and each.startswith(f"{party}.")]
+        if self.rows_by != "any" and not set(own) <= set(self.rows_by):
+            raise PolicyRefused.by(
+                "rows_by", party, "begin_job",
+                f"rows would be dealt or parted by the column {_short(own[0])}: everybody would hear, of each row, "
+                "something of it. Take another column, or ask the party to add it to rows_by",
+            )  # fmt: skip
 
     def check_partners(self, party: str, job: Job) -> None:
         """Refuse a job with somebody who is not on this party's own list."""

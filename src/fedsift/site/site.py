@@ -232,6 +232,7 @@ class PolicySite(Site):
                 "it tells its rows rounded up (pad_rows): only jobs that match ids can do with it",
             )
         self.policy.check_partners(self.name, job)
+        self.policy.check_rows_by(self.name, job)
         self.policy.check_persons(self.name, job, self._most_rows)
         if job.method != psi.JOB:
             self.check_audit(job.method, dict(job.parameters))
