@@ -96,7 +96,7 @@ def grow(
     fed: Federation,
     boosters: list[Booster],
     *,
-    protection: str = "coordinator",
+    protection: str,
     scheme: str = "auto",
     least: int = 1,
     bits: int = PRECISION_BITS,
