@@ -100,7 +100,7 @@ SHIPPED = {
     1: Shipped(lambda: fs.TopGain(**BOOSTED, folds=2, n_features=5), ("passive", "coordinator"), "labels"),
     2: Shipped(lambda: ask_for_draws(row_draws.draw_rows, calls=24), ("coordinator",), "labels", read=False),
     3: Shipped(
-        lambda: fs.SecureBoostClassifier(**BOOSTED, early_stopping_rounds=1, protection="coordinator"),
+        lambda: fs.SecureBoostClassifier(**BOOSTED, early_stopping_rounds=1),
         ("passive",),
         "labels",
     ),

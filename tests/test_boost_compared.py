@@ -328,18 +328,12 @@ def test_what_the_label_holder_hears_of_left_and_right_places_nobody(monkeypatch
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"early_stopping_rounds": 2}, {"sampling_method": "gradient_based"}],
-)
-def test_what_somebody_would_have_to_read_is_refused(options):
+def test_a_sample_by_gradients_is_refused_with_the_level_that_has_it():
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
-    with pytest.raises(
-        ParameterError,
-        match=rf"'all' .the default. cannot have {next(iter(options))}.*protection='coordinator' can do it, and shows",
-    ):
-        SecureBoostClassifier(n_estimators=1, protection="all", **options).fit(fed)
+    said = r"'all' .the default. cannot have sampling_method.*protection='coordinator' can do it, and shows"
+    with pytest.raises(ParameterError, match=said):
+        SecureBoostClassifier(n_estimators=1, sampling_method="gradient_based").fit(fed)
 
 
 def test_one_tree_for_several_classes_is_refused_in_words():

@@ -102,6 +102,9 @@ MORE: dict[str, Case] = {
     "keyed matching": Case(lambda: fs.RandomFeatures(n_features=2), matching="keyed"),
     "gini, whole": Case(lambda: fs.GiniFilter(n_features=2)),
     "secureboost": Case(partial(fs.SecureBoostClassifier, **TREES), then=predicted),
+    "secureboost, early stopping": Case(
+        partial(fs.SecureBoostClassifier, n_estimators=2, max_depth=1, n_bins=4, early_stopping_rounds=1)
+    ),
     "secureboost, coordinator, predicted": Case(partial(fs.SecureBoostClassifier, **OPENED), then=predicted),
     "secureboost, for predictions": Case(partial(fs.SecureBoostClassifier, **OPENED), then=for_predictions),
     "logistic, for predictions": Case(

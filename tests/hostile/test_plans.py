@@ -121,15 +121,13 @@ def test_trees_are_as_deep_as_the_job_says(protection):
             grow(run, [booster], protection=protection, least=10)
 
 
-def test_held_out_rows_of_a_job_are_a_part_of_the_table_like_any_other():
+@pytest.mark.parametrize("protection", LEVELS)
+def test_held_out_rows_of_a_job_are_a_part_of_the_table_like_any_other(protection):
     """Early stopping by 40 of 240 rows: what is told about all and about 200 would be about 40."""
+    told = {**TREES, "early_stopping_rounds": 2, "protection": protection}
     with pytest.raises(PolicyRefused, match="min_rows"):
-        fs.SecureBoostClassifier(
-            **TREES, early_stopping_rounds=2, validation_fraction=1 / 6, protection="coordinator"
-        ).fit(Hostile().aligned())
-    fs.SecureBoostClassifier(**TREES, early_stopping_rounds=2, validation_fraction=1 / 4, protection="coordinator").fit(
-        Hostile().aligned()
-    )
+        fs.SecureBoostClassifier(**told, validation_fraction=1 / 6).fit(Hostile().aligned())
+    fs.SecureBoostClassifier(**told, validation_fraction=1 / 4).fit(Hostile().aligned())
 
 
 def test_validation_rows_of_ever_other_seeds_cut_the_table():

@@ -55,8 +55,7 @@ def check_boosting(method: OnBoosting, fed: Federation, *, least_depth: int = 1)
     check_settings(tree_settings(method))
     several = fed.task == "classification" and fed.n_classes > 2
     check_shared(
-        method.protection, early_stopping=getattr(method, "early_stopping_rounds", 0),
-        by_gradient=getattr(method, "sampling_method", "uniform") == "gradient_based",
+        method.protection, by_gradient=getattr(method, "sampling_method", "uniform") == "gradient_based",
         together=several and getattr(method, "multi_output", False),
     )  # fmt: skip
 
@@ -81,16 +80,12 @@ def tree_settings(method: OnBoosting) -> TreeSettings:
 _NUMBERS = ("gamma", "reg_lambda", "min_child_weight", "learning_rate")
 
 
-def check_shared(
-    protection: str, *, early_stopping: int = 0, by_gradient: bool = False, private: bool = False,
-    together: bool = False,
-) -> None:  # fmt: skip
+def check_shared(protection: str, *, by_gradient: bool = False, private: bool = False, together: bool = False) -> None:
     """Refuse at level ``all`` what needs somebody to read scores or gradients of rows while trees grow."""
     if protection != "all":
         return
     asked = {
         "multi_output=True (classes are told apart one against the rest, each by trees of its own)": together,
-        "early_stopping_rounds (nobody reads the loss of held-out rows)": early_stopping,
         "sampling_method='gradient_based' (nobody reads which gradients are large)": by_gradient,
         "epsilon (nobody reads a sum, so there is none to add noise to)": private,
     }
