@@ -78,6 +78,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 from boost_attacks import alone, mode_guess, node_attack, nodes_with_noise, placed_cells, rare, solve_ring  # noqa: E402
 
 RESULTS, TABLES, PAGE = HERE / "results/boost.jsonl", HERE / "results/boost.md", HERE.parent / "docs/secureboost.md"
+OPENED = {"protection": "coordinator"}  # the level that opens sums, and was the default when its parts were measured
 BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}
 SPEED = ("bank_marketing", "default_credit")
 NODES = ("bank_marketing", "default_credit", "phishing_websites", "adult")
@@ -176,9 +177,9 @@ def library(X, y, rows, task: str, trees: int, **options) -> tuple[np.ndarray, f
 
 
 def speed(given):
-    settings = {"on shares": {}, "all": {"protection": "all"}, "open": {"protection": "open"}}
+    settings = {"on shares": OPENED, "all": {"protection": "all"}, "open": {"protection": "open"}}
     if os.environ.get("FEDSIFT_KERNEL") == "off":  # what a machine without AVX-512 or without a compiler gets
-        settings = {"on shares, without the kernel": {}}
+        settings = {"on shares, without the kernel": OPENED}
     for name in given.sets or SPEED:
         X, y = load(name, path=given.data)
         for label, options in settings.items():
@@ -221,7 +222,11 @@ def accuracy(given):
             truth = np.asarray(y)[rows[1]]
             row = {"data": name, "seed": seed, "measure": "R2" if numbers else "AUC"}
             row["library"] = round(metric(truth, library(X, y, rows, task, 12, max_depth=4)[0]), 4)
-            for label, options in (("same_trees", BARE), ("default", {}), ("open", {"protection": "open"})):
+            for label, options in (
+                ("same_trees", BARE | OPENED),
+                ("default", OPENED),
+                ("open", {"protection": "open"}),
+            ):
                 model = cls(n_estimators=12, max_depth=4, n_bins=32, random_state=seed, **options).fit(train)
                 guess = model.predict(test) if numbers else model.predict_proba(test)[:, 1]
                 row[label] = round(metric(truth, guess), 4)
@@ -325,7 +330,7 @@ def cells(given):
         X, y = load(name, path=given.data)
         train, _, _ = federation(X, y, 2, 0)
         trees = 20 if given.quick else 100
-        model = SecureBoostClassifier(n_estimators=trees, max_depth=5, n_bins=32)
+        model = SecureBoostClassifier(n_estimators=trees, max_depth=5, n_bins=32, **OPENED)
         with Watch(label_holder, "_divided") as calls:
             model.fit(train)
         party = train.passive[0]
@@ -391,7 +396,7 @@ def records(given):
         for trees in given.trees or (20, 60):
             row = {"data": name, "rows": len(X), "trees": trees}
             for what, noise in (("exact", 0.0), ("sent", blur.WIDTH)):
-                model = SecureBoostClassifier(n_estimators=trees, sum_noise=noise)
+                model = SecureBoostClassifier(n_estimators=trees, sum_noise=noise, **OPENED)
                 seen = record(X, y, model.fit, parties=["bank", "shop"])
                 found = cut_sums_give_records.run(seen["coordinator"], seen.truth)
                 row["mode_guess"] = round(found.guess, 3)
@@ -459,7 +464,7 @@ def noise(given):
             )
             train, test = fed.rows(train=0.7, random_state=seed)
             for width, scores in found.items():
-                model = cls(n_estimators=20, max_depth=5, sum_noise=width, random_state=seed).fit(train)
+                model = cls(n_estimators=20, max_depth=5, sum_noise=width, random_state=seed, **OPENED).fit(train)
                 scores.append(float(model.score(test)))
         less = np.subtract(found[blur.WIDTH], found[0.0])
         means = {"exact": 0.0, "half": blur.WIDTH / 2, "sent": blur.WIDTH}
@@ -484,7 +489,7 @@ def solved(X, y, trees: int, bare: bool) -> float:
         Watch(passive, "masked_half") as halves, Watch(hidden_growing, "level_products") as dealt,
         Watch(hidden_growing, "draw_splits") as splits, Watch(label_holder, "level_products") as truth,
     ):  # fmt: skip
-        SecureBoostClassifier(n_estimators=trees, max_depth=1, n_bins=32, **BARE).fit(fed)
+        SecureBoostClassifier(n_estimators=trees, max_depth=1, n_bins=32, **BARE, **OPENED).fit(fed)
     for (_, half), (given, product), (_, split), (shown, _) in zip(halves, dealt, splits, truth):
         u = given[1][32][0].matrix()[:, given[2][0].candidates]
         equations = half.values - split[0][:, 0] + product[0][:, 0]  # U'Y, if the half were bare
@@ -527,7 +532,7 @@ def epsilon(given):
                 found = []
                 for seed in range(1 if epsilon is None or given.quick else 3):
                     model = SecureBoostClassifier(n_estimators=trees, max_depth=depth, n_bins=bins, epsilon=epsilon,
-                                                  colsample_bytree=columns, random_state=seed)  # fmt: skip
+                                                  colsample_bytree=columns, random_state=seed, **OPENED)  # fmt: skip
                     found.append(roc_auc_score(truth, model.fit(train).predict_proba(test)[:, 1]))
                 row["exact" if epsilon is None else f"epsilon_{epsilon:g}"] = round(float(np.mean(found)), 3)
             yield row

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from exposure_cases import CASES, SIX, Case, model, selector
+from exposure_cases import CASES, SIX, TOLD, Case, model, selector
 
 BOOST = ("boost.model", "SecureBoostClassifier")
 NETWORK = ("splitnn.model", "SplitNN")
 TALL = ("bank", "default", "phishing")
 
 MODELS: dict[str, Case] = {
-    "secureboost": Case(model(*BOOST, n_estimators=20), (*SIX, "adult", "sonar"), rows=2000),
-    "secureboost, 60 trees": Case(model(*BOOST, n_estimators=60), ("wdbc", "phishing", "bank"), rows=2000),
-    "secureboost, all": Case(model(*BOOST, n_estimators=3, max_depth=3, n_bins=8, protection="all"), rows=300),
-    "secureboost, epsilon 1": Case(model(*BOOST, n_estimators=5, max_depth=3, epsilon=1.0)),
+    "secureboost": Case(model(*BOOST, **TOLD, n_estimators=20), (*SIX, "adult", "sonar"), rows=2000),
+    "secureboost, 60 trees": Case(model(*BOOST, **TOLD, n_estimators=60), ("wdbc", "phishing", "bank"), rows=2000),
+    "secureboost, all": Case(model(*BOOST, n_estimators=3, max_depth=3, n_bins=8), rows=300),
+    "secureboost, epsilon 1": Case(model(*BOOST, **TOLD, n_estimators=5, max_depth=3, epsilon=1.0)),
     "secureboost, open": Case(model(*BOOST, n_estimators=20, protection="open"), ("wdbc", "phishing"), rows=2000),
-    "secureboost, early stopping": Case(model(*BOOST, n_estimators=3, max_depth=2, early_stopping_rounds=2)),
+    "secureboost, early stopping": Case(model(*BOOST, **TOLD, n_estimators=3, max_depth=2, early_stopping_rounds=2)),
     "splitnn": Case(model(*NETWORK, epochs=3), rows=2000),
     "splitnn, epsilon 1": Case(model(*NETWORK, epochs=3, label_epsilon=1.0)),
     "splitnn, open": Case(model(*NETWORK, epochs=3, protection="open"), TALL, rows=2000),

@@ -121,7 +121,7 @@ def fits() -> dict[str, Walk]:
     table = pd.DataFrame(generator.normal(size=(120, 6)), columns=list("abcdef"))
     label = (table["a"] + table["e"] > 0).astype(int)
     feds = [fs.Federation.split(table, label, parties=2) for _ in range(2)]
-    boost = fs.SecureBoostClassifier(n_estimators=2, max_depth=2)
+    boost = fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="coordinator")
     flafe = fs.VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"])
     return {
         "SecureBoost fit": walked("models/boost/", lambda: boost.fit(feds[0])),

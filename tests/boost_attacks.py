@@ -89,7 +89,7 @@ def nodes_with_noise(X, y, width: float):
     with mock.patch.object(label_holder, "blurred", watch), \
             mock.patch.object(passive.OwnCuts, "of", classmethod(fitted)):  # fmt: skip
         fed = fs.Federation.split(X, y, parties=2)
-        SecureBoostClassifier(n_estimators=10, max_depth=5, sum_noise=width).fit(fed)
+        SecureBoostClassifier(n_estimators=10, max_depth=5, sum_noise=width, protection="coordinator").fit(fed)
     own = cuts["own"]
     bits = own.bits(0, int(own.layout.starts[-1]))
     return [(g, noise, size, bits[rows], own.codes[rows], own.layout) for rows, g, noise, size in seen]

@@ -83,6 +83,29 @@ class Twin:
                 over, under, found = top, bottom, place
         return found
 
+    def loss(self, held: np.ndarray) -> int:
+        """Of the held-out rows, in whole numbers."""
+        if not self.scales.logistic:
+            target = np.rint(np.ldexp(np.clip(self.target, -8, 8), self.scales.score)).astype(np.int64)
+            return sum(int(part) ** 2 for part in (self.scores - target)[held])
+        turned = np.where(self.target > 0.5, -self.scores, self.scores)[held]
+        return int(self.scales.losses.at((turned + HALF_CELL).astype(np.uint64)).sum())
+
+    def grow_until(self, held: np.ndarray, trees: int, patience: int) -> tuple[int, int]:
+        """At most so many trees: how many were grown, and how many made the loss smaller to the end. The scores are
+        those of the last."""
+        best, kept, after = None, 0, {}
+        for tree in range(trees):
+            self.grow()
+            loss = self.loss(held)
+            after[tree + 1] = self.scores.copy()
+            if best is None or loss < best:
+                best, kept = loss, tree + 1
+            if tree + 1 - kept >= patience:
+                break
+        self.scores = after[kept]
+        return tree + 1, kept
+
     def quotient(self, rows: np.ndarray, g: np.ndarray, h: np.ndarray) -> tuple[int, int]:
         """The leaf of these rows, and |gradient x leaf| before it is rounded to the unit of a score."""
         s, G, H = self.scales, int(g[rows].sum()), int(h[rows].sum())

@@ -31,7 +31,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def boosted(table):
-    model = SecureBoostClassifier(n_estimators=4, max_depth=3)
+    model = SecureBoostClassifier(n_estimators=4, max_depth=3, protection="coordinator")
 
     def fit_and_predict(fed):
         model.fit(fed)

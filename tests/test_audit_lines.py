@@ -99,7 +99,11 @@ BOUNDS = {f"f{i}": (-4.0, 4.0) for i in range(12)}
 SHIPPED = {
     1: Shipped(lambda: fs.TopGain(**BOOSTED, folds=2, n_features=5), ("passive", "coordinator"), "labels"),
     2: Shipped(lambda: ask_for_draws(row_draws.draw_rows, calls=24), ("coordinator",), "labels", read=False),
-    3: Shipped(lambda: fs.SecureBoostClassifier(**BOOSTED, early_stopping_rounds=1), ("passive",), "labels"),
+    3: Shipped(
+        lambda: fs.SecureBoostClassifier(**BOOSTED, early_stopping_rounds=1),
+        ("passive",),
+        "labels",
+    ),
     4: Shipped(lambda: fs.SecureBoostClassifier(**BOOSTED), ("passive",), "labels"),
     5: Shipped(lambda: fs.SecureBoostClassifier(**BOOSTED), ("active",), "columns"),
     6: Shipped(lambda: fs.SFFS(n_features=5), ("passive",), "labels", wide),

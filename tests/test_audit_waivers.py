@@ -130,6 +130,7 @@ RUNS = {
     "vertical logistic": lambda: fs.VerticalLogisticRegression(max_iter=2),
     "additive": lambda: fs.VerticalAdditive(max_iter=2),
     "boosting": lambda: fs.SecureBoostClassifier(n_estimators=1, max_depth=2),
+    "boosting, sums opened": lambda: fs.SecureBoostClassifier(n_estimators=1, max_depth=2, protection="coordinator"),
     "flafe": lambda: fs.VerticalFLAFE(n_operands=2, n_features=2, functions=["ab"]),
 }
 

@@ -160,7 +160,7 @@ def test_more_than_two_classes_start_at_their_shares_as_the_library_does():
     X, signal = whole_table(150, seed=5)
     y = np.digitize(signal, [-1, 6])
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=2, max_depth=2, **BARE).fit(fed)
+    model = SecureBoostClassifier(n_estimators=2, max_depth=2, protection="coordinator", **BARE).fit(fed)
     booster = xgboost.train(
         {"objective": "multi:softprob", "num_class": 3, "tree_method": "hist", "max_depth": 2, "nthread": 1},
         xgboost.DMatrix(X, y), 2,
@@ -285,6 +285,8 @@ def test_what_is_shown_and_what_is_turned_off_is_in_the_ledger():
     for said in ("first_tree_local=False", "min_cell=1", "which rows lie together"):
         assert any(said in note for note in model.ledger_.notes)
     model = SecureBoostClassifier(n_estimators=1, max_depth=1).fit(fed)
+    assert any("nobody reads a sum, a node, a leaf or a gradient" in note for note in model.ledger_.notes)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=1, protection="coordinator").fit(fed)
     assert any(
         "with noise of a row's size (sum_noise; row counts exactly), candidates shuffled and unnamed" in note
         for note in model.ledger_.notes
@@ -327,7 +329,10 @@ def test_early_stopping_looks_at_held_out_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(120, 3)), rng.integers(0, 2, 120)  # nothing to learn: validation loss must rise
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=25, max_depth=3, early_stopping_rounds=2, n_bins=8).fit(fed)
+    model = SecureBoostClassifier(
+        n_estimators=25, max_depth=3, early_stopping_rounds=2, n_bins=8, protection="coordinator"
+    )
+    model.fit(fed)
     assert len(model.validation_curve_) < 25
     assert model.n_trees_ == int(np.argmin(model.validation_curve_)) + 1
 
@@ -336,7 +341,7 @@ def test_a_saved_model_predicts_the_same_and_holds_nobody_elses_secret(tmp_path)
     X, y = mixed_table(60)
     X["holes"] = X["holes"] * 1000 + 0.12345
     fed = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])
-    model = SecureBoostClassifier(n_estimators=3, max_depth=3, **BARE).fit(fed)
+    model = SecureBoostClassifier(n_estimators=2, max_depth=2, **BARE).fit(fed)
     before = model.predict_proba(fed)
     model.save(tmp_path)
     again = fs.Federation.split(X, y, parties=["bank", "shop", "lab"])

@@ -328,15 +328,12 @@ def test_what_the_label_holder_hears_of_left_and_right_places_nobody(monkeypatch
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"early_stopping_rounds": 2}, {"sampling_method": "gradient_based"}],
-)
-def test_what_somebody_would_have_to_read_is_refused(options):
+def test_a_sample_by_gradients_is_refused_with_the_level_that_has_it():
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
-    with pytest.raises(ParameterError, match="protection='all' needs"):
-        SecureBoostClassifier(n_estimators=1, protection="all", **options).fit(fed)
+    said = r"'all' .the default. cannot have sampling_method.*protection='coordinator' can do it, and shows"
+    with pytest.raises(ParameterError, match=said):
+        SecureBoostClassifier(n_estimators=1, sampling_method="gradient_based").fit(fed)
 
 
 def test_one_tree_for_several_classes_is_refused_in_words():
@@ -344,7 +341,7 @@ def test_one_tree_for_several_classes_is_refused_in_words():
     fed = fs.Federation.split(X, np.arange(90) % 3, parties=2)
     options = {"protection": "all", "multi_output": True}
     for method in (SecureBoostClassifier(n_estimators=1, **options), TopGain(n_features=2, **options)):
-        with pytest.raises(ParameterError, match=r"multi_output=False.*protection='coordinator' can do otherwise"):
+        with pytest.raises(ParameterError, match=r"multi_output=True.*protection='coordinator' can do it, and shows"):
             method.fit(fed)
 
 
@@ -359,7 +356,7 @@ def test_a_data_holder_that_runs_the_coordinator_is_refused(monkeypatch):
 def test_a_part_of_another_form_cannot_be_walked():
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=1, max_depth=1).fit(fed)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=1, protection="coordinator").fit(fed)
     model.protection = "all"
     with pytest.raises(DataError, match="another form"):
         model.predict(fed)
@@ -421,7 +418,7 @@ def test_two_hundred_fits_leave_nothing_behind():
     """A fit keeps its part of the model at the sites; shares and masks go with its session."""
     X, y = table(400, 0)
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=1, max_depth=1, n_bins=32, **BARE)
+    model = SecureBoostClassifier(n_estimators=1, max_depth=1, n_bins=32, protection="coordinator", **BARE)
     for _ in range(20):
         model.fit(fed)
     before = resident()

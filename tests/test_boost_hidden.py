@@ -113,7 +113,7 @@ def test_nodes_give_a_passive_party_labels_in_the_open_form_and_nothing_on_share
     model = {"n_estimators": 8, "max_depth": 3, "n_bins": 8}
     opened = watched(monkeypatch, passive, "level_products")  # what came out of the sealed boxes
     drawn = watched(monkeypatch, passive, "answer_and")
-    SecureBoostClassifier(**model).fit(fed)
+    SecureBoostClassifier(protection="coordinator", **model).fit(fed)
     numbers = np.hstack([args[3] for args, _, _ in opened]).T
     nodes = np.concatenate([args[1] for args, _, _ in drawn if len(args[1])])
     bits = np.unpackbits(nodes, axis=1, count=len(y)).astype(bool)
@@ -135,7 +135,11 @@ def test_what_a_passive_party_is_sent_has_the_same_size_whatever_the_labels_are(
     sizes = []
     for labels in (y, np.random.default_rng(5).permutation(y)):
         fed = fs.Federation.split(X, labels, parties=2)
-        frame = SecureBoostClassifier(n_estimators=3, max_depth=3, n_bins=6, **BARE).fit(fed).ledger_.frame()
+        frame = (
+            SecureBoostClassifier(protection="coordinator", n_estimators=3, max_depth=3, n_bins=6, **BARE)
+            .fit(fed)
+            .ledger_.frame()
+        )
         mine = frame[(frame["receiver"] == "party2") & frame["operation"].str.endswith("half_sums")]
         sizes.append(mine["bytes"].tolist())
         assert set(frame.loc[frame["receiver"] == "party2", "form"]) <= {"masked", "control", "aggregate"}
@@ -174,7 +178,7 @@ def test_folds_are_never_told_and_cross_validation_equals_the_open_form(monkeypa
 def test_prediction_tells_a_party_nothing_about_which_rows_reach_its_cuts(monkeypatch):
     X, y = blind_table()
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=6, max_depth=3, n_bins=8, **BARE).fit(fed)
+    model = SecureBoostClassifier(protection="coordinator", n_estimators=6, max_depth=3, n_bins=8, **BARE).fit(fed)
     seen = watched(monkeypatch, predicting, "answer_and")
     chance = model.predict_proba(fed)[:, 1]
     hidden = np.unpackbits(np.concatenate([args[1] for args, _, _ in seen]), axis=1, count=len(y)).astype(bool)
@@ -204,7 +208,7 @@ def dealer_recovers_gradients(monkeypatch, masked: bool) -> bool:
     truth = watched(monkeypatch, label_holder, "level_products")
     booster = Booster(TreeSettings(max_depth=1, min_rows=1), by_party(fed, np.arange(8)), 1, bins=16)
     with fed.session() as run:
-        grow(run, [booster], first_tree_local=False)
+        grow(run, [booster], protection="coordinator", first_tree_local=False)
     level, masks, cuts, *_ = dealt[0][0]
     u = masks[16][0].matrix()[:, cuts[0].candidates]
     half = halves[0][2].values.reshape(1, -1)[0]
@@ -225,7 +229,7 @@ def test_the_coordinator_never_gets_what_it_could_unmask():
     X, y = blind_table(80)
     fed = fs.Federation.split(X, y, parties=2)
     fed._link.transport = Recording(fed._link.transport)
-    SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=6, **BARE).fit(fed)
+    SecureBoostClassifier(protection="coordinator", n_estimators=2, max_depth=2, n_bins=6, **BARE).fit(fed)
     boxes, rows_wide = 0, 0
     for _, receiver, data in fed._link.transport.log:
         if receiver == "coordinator":
@@ -246,7 +250,7 @@ def test_the_label_holder_reads_bits_of_node_rows_and_no_sums(monkeypatch):
     opened = watched(monkeypatch, label_holder, "open_and")
     products = watched(monkeypatch, label_holder, "read_corrections")
     hidden = watched(monkeypatch, label_holder, "Piece")
-    SecureBoostClassifier(n_estimators=6, max_depth=3, n_bins=8, **BARE).fit(fed)
+    SecureBoostClassifier(protection="coordinator", n_estimators=6, max_depth=3, n_bins=8, **BARE).fit(fed)
     for args, _, bits in opened:  # outside the node every bit reads 0
         assert not (bits & ~args[0]).any()
     numbers = np.concatenate([part.ravel() for *_, found in products for part in found])
@@ -269,7 +273,7 @@ def test_the_label_holder_reads_bits_of_node_rows_and_no_sums(monkeypatch):
 def test_where_a_data_holder_runs_the_coordinator_shares_are_refused_before_anything_is_sent(monkeypatch):
     X, y = blind_table(60)
     fed = fs.Federation.split(X, y, parties=2)
-    model = SecureBoostClassifier(n_estimators=1, max_depth=1, **BARE).fit(fed)
+    model = SecureBoostClassifier(protection="coordinator", n_estimators=1, max_depth=1, **BARE).fit(fed)
     before = fed.ledger.bytes()
     monkeypatch.setattr(fs.Federation, "neutral", property(lambda self: False), raising=False)
     for refused in (lambda: SecureBoostClassifier().fit(fed), lambda: TopGain().fit(fed)):
@@ -296,7 +300,7 @@ def test_a_party_that_sends_another_number_of_sums_is_named():
 
     fed._link.transport = Faulty(fed._link.transport, "party2", lie)
     with pytest.raises(ReplyError, match="party 'party2' sent another number of sums"):
-        SecureBoostClassifier(n_estimators=2, max_depth=2).fit(fed)
+        SecureBoostClassifier(protection="coordinator", n_estimators=2, max_depth=2).fit(fed)
 
 
 # --- TopGain keeps what was asked for --------------------------------------------------------------------------------

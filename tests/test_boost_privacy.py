@@ -20,7 +20,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.boost.privacy import LEAVES, START, LabelNoise, running_noise
 from fedsift.models.boost.tree import TreeSettings
 
-OPTIONS = {"n_estimators": 1, "max_depth": 1, "n_bins": 4, "min_cell": 1, "min_leaf": 1}
+OPTIONS = {"protection": "coordinator", "n_estimators": 1, "max_depth": 1, "n_bins": 4, "min_cell": 1, "min_leaf": 1}
 
 
 def table(rows=120, classes=2, seed=0, holes=False):
@@ -165,7 +165,7 @@ def test_the_loss_measured_from_below_is_within_epsilon(monkeypatch):
 def test_at_a_large_epsilon_the_model_is_as_good_as_without_noise():
     X, y = table(600)
     fed = fs.Federation.split(X, y, parties=2)
-    options = {"n_estimators": 5, "max_depth": 2, "n_bins": 8}
+    options = {"n_estimators": 5, "max_depth": 2, "n_bins": 8, "protection": "coordinator"}
     plain, noisy = (SecureBoostClassifier(epsilon=e, **options).fit(fed).score(fed) for e in (None, 50.0))
     assert plain - noisy < 0.05
 
@@ -220,7 +220,9 @@ def test_nodes_in_the_open_form_say_nothing_of_labels_under_a_small_epsilon(monk
 def test_several_classes_and_several_parties():
     X, y = table(400, classes=3)
     fed = fs.Federation.split(X, y, parties=3)
-    model = SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=6, epsilon=20.0).fit(fed)
+    model = SecureBoostClassifier(n_estimators=2, max_depth=2, n_bins=6, epsilon=20.0, protection="coordinator").fit(
+        fed
+    )
     assert model.predict_proba(fed).shape == (400, 3)
     assert any("label of one row" in note for note in model.ledger_.notes)
 
@@ -233,22 +235,29 @@ def test_a_job_with_an_epsilon_cannot_be_asked_for_boosting_without_noise():
         fed.session("boost", {"epsilon": 1.0}) as run,
         pytest.raises(OperationRefused, match="no step of a job with epsilon"),
     ):
-        grow(run, [Booster(TreeSettings(max_depth=2), columns, 1)])
+        grow(run, [Booster(TreeSettings(max_depth=2), columns, 1)], protection="coordinator")
 
 
 @pytest.mark.parametrize("options", [
-    {"protection": "open", "grow_policy": "lossguide", "max_leaves": 4}, {"protection": "all"},
+    {"protection": "open", "grow_policy": "lossguide", "max_leaves": 4},
     {"early_stopping_rounds": 2}, {"multi_output": True}, {"sampling_method": "gradient_based"},
 ])  # fmt: skip
 def test_looks_at_labels_that_are_not_counted_are_refused(options):
     X, y = table()
     fed = fs.Federation.split(X, y, parties=2)
     with pytest.raises(ParameterError, match="epsilon=1 needs"):
-        SecureBoostClassifier(epsilon=1.0, **options).fit(fed)
+        SecureBoostClassifier(epsilon=1.0, **{"protection": "coordinator"} | options).fit(fed)
+
+
+def test_an_epsilon_alone_is_told_which_level_has_it_and_what_that_shows():
+    X, y = table()
+    fed = fs.Federation.split(X, y, parties=2)
+    with pytest.raises(ParameterError, match=r"protection='all' .the default.*protection='coordinator' can do it, and"):
+        SecureBoostClassifier(epsilon=1.0).fit(fed)
 
 
 def test_a_number_to_predict_has_no_bounds_and_is_refused():
     X, y = table()
     fed = fs.Federation.split(X, X[:, 0] + y, parties=2, task="regression")
     with pytest.raises(ParameterError, match="a classifier"):
-        SecureBoostRegressor(epsilon=1.0).fit(fed)
+        SecureBoostRegressor(epsilon=1.0, protection="coordinator").fit(fed)

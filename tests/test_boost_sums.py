@@ -191,8 +191,9 @@ def test_sampling_by_gradient_equals_its_plain_twin(protection):
 def test_sampling_is_off_by_default_and_leaves_the_local_tree_alone():
     X, signal = whole_table(100)
     fed = fs.Federation.split(X, (signal > 3).astype(int), parties=2)
-    plain = SecureBoostClassifier(n_estimators=1, max_depth=3).fit(fed)
-    local = SecureBoostClassifier(n_estimators=1, max_depth=3, sampling_method="gradient_based").fit(fed)
+    plain = SecureBoostClassifier(n_estimators=1, max_depth=3, protection="coordinator").fit(fed)
+    sampled = {"sampling_method": "gradient_based", "protection": "coordinator"}
+    local = SecureBoostClassifier(n_estimators=1, max_depth=3, **sampled).fit(fed)
     np.testing.assert_array_equal(plain.decision_function(fed), local.decision_function(fed))
     assert not any("gradient_based" in note for note in plain.ledger_.notes)
 

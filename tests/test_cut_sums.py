@@ -59,7 +59,9 @@ def test_exact_sums_give_whole_records_and_the_sums_that_are_sent_none():
     found = ATTACK.run(exact["coordinator"], exact.truth)
     assert found.value > found.guess + 0.2
     sent = record(
-        *noisy(160, 40), lambda fed: SecureBoostClassifier(n_estimators=8, max_depth=5).fit(fed), parties=BOTH
+        *noisy(160, 40),
+        lambda fed: SecureBoostClassifier(n_estimators=8, max_depth=5, protection="coordinator").fit(fed),
+        parties=BOTH,
     )
     assert any(node.total[2] <= 30 for node in cut_sums.nodes_opened(sent["coordinator"]) if node.total[2])
     told = ATTACK.run(sent["coordinator"], sent.truth)
@@ -88,6 +90,7 @@ def opened(monkeypatch, X, y, model=SecureBoostClassifier, **settings):
         task = "regression" if model is SecureBoostRegressor else "classification"
         fed = fs.Federation.split(X, y, parties=2, task=task)
         shape = {"n_estimators": 3, "max_depth": 2, "n_bins": 8, "first_tree_local": False}
+        shape["protection"] = "coordinator"
         model(**{**shape, **settings}).fit(fed)
     return [sums for level in seen for sums in level]
 
@@ -163,7 +166,9 @@ def test_the_noise_costs_little_and_no_party_s_columns_win_by_it(seed):
     train, test = fs.Federation.split(X, y, parties=2).rows(train=0.5, random_state=0)
     scores, shares = [], []
     for width in (0.0, blur.WIDTH):
-        model = SecureBoostClassifier(n_estimators=12, max_depth=5, first_tree_local=False, sum_noise=width).fit(train)
+        model = SecureBoostClassifier(
+            n_estimators=12, max_depth=5, first_tree_local=False, sum_noise=width, protection="coordinator"
+        ).fit(train)
         gain = model.feature_importances_.groupby("party")["gain"].sum()
         scores.append(roc_auc_score(y[rows_of(test)], model.predict_proba(test)[:, 1]))
         shares.append(gain.iloc[1] / gain.sum())

@@ -126,7 +126,9 @@ def test_a_split_group_inflates_the_score_and_a_whole_one_does_not():
     X = pd.DataFrame(rng.normal(size=(100, 6))).iloc[person].reset_index(drop=True)
     y = rng.integers(0, 2, 100)[person]
     fed = fs.Federation.split(X, y, parties=["bank", "shop"], aside={"person": person})
-    model = fs.SecureBoostClassifier(n_estimators=10, max_depth=4, learning_rate=0.5, min_leaf=1, min_cell=1)
+    model = fs.SecureBoostClassifier(
+        n_estimators=10, max_depth=4, learning_rate=0.5, min_leaf=1, min_cell=1, protection="coordinator"
+    )
     told = {}
     for name, design in {"rows": Design(), "groups": Design(group="bank.person")}.items():
         result = fs.evaluate(fed.designed(design), fs.RandomFeatures(n_features=6), model=model, cv=5, nulls=False)
@@ -139,7 +141,7 @@ def test_boosting_holds_out_whole_groups_and_later_rows():
     for fed in (grouped(), timed()):
         kept = fs.TopGain(n_features=2, protection="coordinator").fit(fed).selected_
         assert sum(map(len, kept.values())) == 2
-    model = fs.SecureBoostClassifier(n_estimators=5, early_stopping_rounds=2)
+    model = fs.SecureBoostClassifier(n_estimators=3, max_depth=2, early_stopping_rounds=1)
     model.fit(timed())
 
 

@@ -199,7 +199,7 @@ def test_a_default_policy_keeps_its_sides_and_an_exception_gives_them():
         sites = {name: PolicySite(name, site.table, policy) for name, site in split.items()}
         introduce(sites)
         fed = fs.Federation(InProcess(sites), list(sites), active="bank")
-        model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2, min_cell=10).fit(fed)
+        model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2, min_cell=10, protection="coordinator").fit(fed)
         if allowed:
             assert fs.explain(fed, model).frame["party"][0] == "shop"
             with pytest.raises(PolicyRefused, match="plain"):
@@ -249,7 +249,9 @@ def test_only_the_columns_that_are_named_are_shuffled():
         with pytest.raises(ParameterError, match=f"there is no {said}"):
             fs.explain(fed, model, columns=wrong)
     with pytest.raises(ParameterError, match="all columns at once"):
-        fs.explain(fed, fs.SecureBoostClassifier(n_estimators=1, max_depth=1).fit(fed), columns=names)
+        fs.explain(
+            fed, fs.SecureBoostClassifier(n_estimators=1, max_depth=1, protection="coordinator").fit(fed), columns=names
+        )
 
 
 def test_measures_side_by_side_are_bounded_by_the_numbers_of_the_model(monkeypatch):
@@ -278,7 +280,7 @@ def test_what_cannot_be_explained_says_so():
     with pytest.raises(ParameterError, match="cannot be explained"):
         fs.explain(fed, fs.FedLinear())
     with pytest.raises(ParameterError, match="keeps leaves from everybody"):
-        fs.explain(fed, fs.SecureBoostClassifier(protection="all"))
+        fs.explain(fed, fs.SecureBoostClassifier())
 
 
 def test_predictions_are_there_although_nothing_can_be_explained(tmp_path):

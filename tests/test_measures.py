@@ -27,10 +27,10 @@ UNSEEN = {
     "network": fs.SplitNN(epochs=6, width=16),
 }
 SEEN = {
-    "boost": fs.SecureBoostClassifier(n_estimators=4, max_depth=3),
-    "boost all": fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="all"),
+    "boost": fs.SecureBoostClassifier(n_estimators=4, max_depth=3, protection="coordinator"),
+    "boost all": fs.SecureBoostClassifier(n_estimators=2, max_depth=2),
     "boost open": fs.SecureBoostClassifier(n_estimators=4, max_depth=3, protection="open"),
-    "boost number": fs.SecureBoostRegressor(n_estimators=4, max_depth=3),
+    "boost number": fs.SecureBoostRegressor(n_estimators=2, max_depth=2),
     "hyfdca": fs.HyFDCA(tol=1.0),
 }
 

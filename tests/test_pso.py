@@ -134,8 +134,8 @@ def test_lockstep_models_do_not_influence_each_other():
         for columns, depth, trees, bins in zip(sets, (3, 1, 2), (2, 3, 1), (8, 5, 6))
     ]
     rules = fold_rules(2, 0)
-    together = cross_validate(fed, boosters, rules, Protection(), "auc")
-    alone = np.vstack([cross_validate(fed, [booster], rules, Protection(), "auc") for booster in boosters])
+    together = cross_validate(fed, boosters, rules, Protection("coordinator"), "auc")
+    alone = np.vstack([cross_validate(fed, [booster], rules, Protection("coordinator"), "auc") for booster in boosters])
     np.testing.assert_array_equal(together, alone)
     assert together[1].mean() > together[2].mean()
 

@@ -37,8 +37,8 @@ from fedsift.site.site import PolicySite
 ROWS = 300
 MADE: dict[str, Callable[[], Any]] = {
     "logistic": fs.VerticalLogisticRegression,
-    "boost": lambda: fs.SecureBoostClassifier(n_estimators=4, max_depth=2),
-    "boost, nothing told": lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="all"),
+    "boost": lambda: fs.SecureBoostClassifier(n_estimators=4, max_depth=2, protection="coordinator"),
+    "boost, nothing told": lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2),
     "network": lambda: fs.SplitNN(epochs=2, width=8),
 }
 
@@ -385,7 +385,7 @@ def test_asking_again_with_other_own_columns_shows_of_trees_at_most_the_side_at_
     """One question shows the sides on one way down (12 of 22 here), twenty chosen ones more (17, since the fourth).
     What is behind a side that the row does not take is never shown, but to a label holder that claims the row at every
     node, alone or in a batch. So the bound is one side a cut of the model's."""
-    there = trained_by(tmp_path, fs.SecureBoostClassifier(n_estimators=8, max_depth=3))
+    there = trained_by(tmp_path, fs.SecureBoostClassifier(n_estimators=8, max_depth=3, protection="coordinator"))
     cuts = [
         (at, number)
         for at, tree in enumerate(_trees(there))

@@ -63,6 +63,8 @@ def noisy(**bounds: tuple[float, float]) -> dict[str, Any]:
 
 
 TREES = {"n_estimators": 2, "max_depth": 2}
+TOLD = {"max_depth": 2, "protection": "coordinator"}
+OPENED = {"n_estimators": 2, **TOLD}
 SMALL = {"n_operands": 2, "n_features": 2, "functions": ["ab"]}
 #: In ``make test``; the rest is for ``make fuzz``.
 CASES: dict[str, Case] = {
@@ -79,7 +81,7 @@ CASES: dict[str, Case] = {
         lambda: fs.TopGain(n_features=2, n_estimators=2, max_depth=2, protection="coordinator")
     ),
     "boruta": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=2, max_depth=2, protection="coordinator")),
-    "secureboost": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
+    "secureboost, coordinator": Case(partial(fs.SecureBoostClassifier, **OPENED)),
     "secureboost, open": Case(lambda: fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open")),
     "logistic": Case(lambda: fs.VerticalLogisticRegression(max_iter=3), live=True),
     "additive": Case(lambda: fs.VerticalAdditive(max_iter=3), live=True),
@@ -99,20 +101,25 @@ CASES: dict[str, Case] = {
 MORE: dict[str, Case] = {
     "keyed matching": Case(lambda: fs.RandomFeatures(n_features=2), matching="keyed"),
     "gini, whole": Case(lambda: fs.GiniFilter(n_features=2)),
-    "secureboost, all": Case(partial(fs.SecureBoostClassifier, **TREES, protection="all"), then=predicted),
-    "secureboost, predicted": Case(partial(fs.SecureBoostClassifier, **TREES), then=predicted),
-    "secureboost, for predictions": Case(partial(fs.SecureBoostClassifier, **TREES), then=for_predictions),
+    "secureboost": Case(partial(fs.SecureBoostClassifier, **TREES), then=predicted),
+    "secureboost, early stopping": Case(
+        partial(fs.SecureBoostClassifier, n_estimators=2, max_depth=1, n_bins=4, early_stopping_rounds=1)
+    ),
+    "secureboost, coordinator, predicted": Case(partial(fs.SecureBoostClassifier, **OPENED), then=predicted),
+    "secureboost, for predictions": Case(partial(fs.SecureBoostClassifier, **OPENED), then=for_predictions),
     "logistic, for predictions": Case(
         lambda: fs.VerticalLogisticRegression(max_iter=3), live=True, then=for_predictions
     ),
-    "secureboost, explained": Case(partial(fs.SecureBoostClassifier, **TREES), then=explained),
+    "secureboost, explained": Case(partial(fs.SecureBoostClassifier, **OPENED), then=explained),
     "secureboost, open, predicted": Case(
         partial(fs.SecureBoostClassifier, **TREES, protection="open", sampling_method="gradient_based"), then=predicted
     ),
-    "secureboost, epsilon": Case(partial(fs.SecureBoostClassifier, **TREES, epsilon=5.0)),
+    "secureboost, epsilon": Case(partial(fs.SecureBoostClassifier, **OPENED, epsilon=5.0)),
     "boruta, all": Case(lambda: METHODS["boruta"](rounds=2, n_estimators=1, max_depth=2)),
     "top_gain, folds": Case(lambda: fs.TopGain(n_estimators=2, max_depth=2, folds=2)),
-    "pso": Case(lambda: fs.PsoEvffs(popsize=3, iterations=1, models=1, folds=2, max_trees=2, max_depth=2)),
+    "pso": Case(
+        lambda: fs.PsoEvffs(popsize=3, iterations=1, models=1, folds=2, max_trees=2, **TOLD)
+    ),
     "logistic, predicted": Case(lambda: fs.VerticalLogisticRegression(max_iter=3), live=True, then=predicted),
     "additive, predicted": Case(lambda: fs.VerticalAdditive(max_iter=3), live=True, then=predicted),
     "hyfdca, predicted": Case(lambda: fs.HyFDCA(rounds=2), then=predicted),
@@ -161,7 +168,7 @@ MORE: dict[str, Case] = {
         lambda: fs.FeatureElection(method="mutual_information", epsilon=5.0, n_blocks=5, protection="open"),
         "horizontal",
     ),
-    "secureboost, by id": Case(partial(fs.SecureBoostClassifier, **TREES), then=by_id),
+    "secureboost, by id": Case(partial(fs.SecureBoostClassifier, **OPENED), then=by_id),
     "woe": Case(lambda: fs.InformationValue(n_features=1, n_bins=3, woe="monotone", woe_digits=1)),
     "correlation": Case(then=lambda _, fed: fs.correlation(fed, kind="spearman", open_tables=True)),
     "vif": Case(then=lambda _, fed: fs.vif(fed, open_tables=True)),
@@ -173,7 +180,8 @@ MORE: dict[str, Case] = {
     "value": Case(then=lambda _, fed: fs.value(fed, folds=2, null=True), live=True),
     "evaluate": Case(
         then=lambda _, fed: fs.evaluate(
-            fed, fs.InformationValue(n_features=2), fs.SecureBoostClassifier(**TREES), cv=2, nulls=False, random_draws=1
+            fed, fs.InformationValue(n_features=2), fs.SecureBoostClassifier(**OPENED), cv=2, nulls=False,
+            random_draws=1
         )
     ),
 }  # fmt: skip

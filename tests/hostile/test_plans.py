@@ -23,10 +23,12 @@ from hostile.coordinator import ROWS, Hostile
 
 TREES = {"n_estimators": 2, "max_depth": 2}
 MADE: dict[str, Any] = {
-    "boost_classifier": fs.SecureBoostClassifier(**TREES),
+    "boost_classifier": fs.SecureBoostClassifier(**TREES, protection="coordinator"),
     "top_gain": METHODS["top_gain"](**TREES, n_features=2, protection="coordinator"),
     "boruta": METHODS["boruta"](**TREES, rounds=2, fdr=0.5, protection="coordinator"),
-    "pso_evffs": METHODS["pso_evffs"](popsize=3, iterations=1, models=1, folds=2, max_trees=2, max_depth=2),
+    "pso_evffs": METHODS["pso_evffs"](
+        popsize=3, iterations=1, models=1, folds=2, max_trees=2, max_depth=2, protection="coordinator"
+    ),
 }
 
 
@@ -42,7 +44,8 @@ def plan_of(method: Any, fed: Federation, **changed: Any) -> Booster:
 
 def grown(method: Any, *boosters: dict[str, Any], local: bool = True) -> None:
     with Hostile().aligned().session(*method.announcement()) as run:
-        grow(run, [plan_of(method, run, **changed) for changed in boosters], least=10, first_tree_local=local)
+        plans = [plan_of(method, run, **changed) for changed in boosters]
+        grow(run, plans, protection="coordinator", least=10, first_tree_local=local)
 
 
 @pytest.mark.parametrize("method", MADE)
@@ -89,7 +92,7 @@ def test_the_first_tree_is_local_where_the_job_says_so():
     """Gradients of the first tree are labels less one number: sums of them are counts of labels by the other's bins."""
     with pytest.raises(OperationRefused, match="first tree from own columns alone"):
         grown(MADE["boost_classifier"], {}, local=False)
-    grown(fs.SecureBoostClassifier(**TREES, first_tree_local=False), {}, local=False)
+    grown(fs.SecureBoostClassifier(**TREES, first_tree_local=False, protection="coordinator"), {}, local=False)
 
 
 LEVELS = ("coordinator", "all")
@@ -118,11 +121,13 @@ def test_trees_are_as_deep_as_the_job_says(protection):
             grow(run, [booster], protection=protection, least=10)
 
 
-def test_held_out_rows_of_a_job_are_a_part_of_the_table_like_any_other():
+@pytest.mark.parametrize("protection", LEVELS)
+def test_held_out_rows_of_a_job_are_a_part_of_the_table_like_any_other(protection):
     """Early stopping by 40 of 240 rows: what is told about all and about 200 would be about 40."""
+    told = {**TREES, "early_stopping_rounds": 2, "protection": protection}
     with pytest.raises(PolicyRefused, match="min_rows"):
-        fs.SecureBoostClassifier(**TREES, early_stopping_rounds=2, validation_fraction=1 / 6).fit(Hostile().aligned())
-    fs.SecureBoostClassifier(**TREES, early_stopping_rounds=2, validation_fraction=1 / 4).fit(Hostile().aligned())
+        fs.SecureBoostClassifier(**told, validation_fraction=1 / 6).fit(Hostile().aligned())
+    fs.SecureBoostClassifier(**told, validation_fraction=1 / 4).fit(Hostile().aligned())
 
 
 def test_validation_rows_of_ever_other_seeds_cut_the_table():

@@ -252,7 +252,7 @@ def test_the_loss_under_lattice_encryption_is_that_of_an_epoch(lattice_let):
 
 def test_boosting_under_an_epsilon_is_charged_and_begun_once_a_run(hostile):
     """In every session of a run it could be begun anew: a thousand models for one epsilon, and their noise averages."""
-    model = fs.SecureBoostClassifier(n_estimators=1, max_depth=2, epsilon=1.0)
+    model = fs.SecureBoostClassifier(n_estimators=1, max_depth=2, epsilon=1.0, protection="coordinator")
     model.model_id_ = "m"
     fed = hostile.aligned()
     with fed.session(*model.announcement()) as run:

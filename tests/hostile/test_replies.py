@@ -40,7 +40,7 @@ CHANGES: list[tuple[str, str, type[FedsiftError], Callable[[dict[str, Any]], dic
     ("sffs", "f_test.open_class_sums", ReplyError, lambda told: {"own": told["own"][:, 0]}),
     ("vertical_flafe, noise", "core.count_table", ReplyError, lambda told: {"rows": 0}),
     ("vertical_flafe", "flafe.alike_features", ReplyError, lambda told: {"pairs": told["pairs"].astype(np.int64)}),
-    ("secureboost", "core.count_table", AlignmentError, lambda told: {"rows": 1}),
+    ("secureboost, coordinator", "core.count_table", AlignmentError, lambda told: {"rows": 1}),
     ("secureboost, open", "boost.level_sums", ReplyError, lambda told: {"filled": told["filled"].astype(np.uint64)}),
     ("secureboost, by id", "model.tell_by_id", ReplyError, lambda told: {"values": told["values"][:, :0]}),
     ("secureboost, explained", "boost.tell_importance", ReplyError, lambda told: {"parties": ["none"]}),

@@ -97,6 +97,8 @@ WAIVERS: dict[str, str] = {
     "boost.pass_best": "One share of each number, uniform by itself; the other stays with the label holder.",
     "boost.tell_winners": "Which of its own cuts were taken, told to their owner: the answer that it is entitled to.",
     "boost.gain_halves": "A half under a mask of the two parties; both together are one gain a column.",
+    "boost.tell_stopped": "How many trees a model has, which everybody who grows it sees: no row, and of its losses "
+    "only after which tree they were least (tests/test_boost_stopping.py).",
     "boost.show_scores": "A share; with the label holder's own the scores of its rows, measured there: "
     "boost.predicted.",
     # Filters

@@ -23,6 +23,7 @@ from fedsift.errors import DataError, ParameterError
 from fedsift.models.base import FederatedModel
 from fedsift.models.boost.explaining import explain_jointly, importance_frame
 from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegressor
+from fedsift.models.boost.settings import SHOWN
 from fedsift.models.shuffling import Shuffled
 
 Boosted = (SecureBoostClassifier, SecureBoostRegressor)
@@ -40,7 +41,7 @@ class Explanation:
     >>> import fedsift as fs, numpy as np
     >>> X = np.random.default_rng(0).normal(size=(120, 4))
     >>> fed = fs.Federation.split(X, (X[:, 2] > 0).astype(int), parties=["bank", "shop"])
-    >>> model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2).fit(fed)
+    >>> model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="coordinator").fit(fed)
     >>> fs.explain(fed, model).by
     'mean absolute Shapley value, in raw scores'
     """
@@ -82,7 +83,11 @@ def explain(
     check_choice("metric", metric, ("auto", "auc", "accuracy", "r2"))
     if isinstance(model, Boosted):
         if model.protection == "all":
-            raise ParameterError("protection='all' keeps leaves from everybody, so nobody can explain its trees")
+            raise ParameterError(
+                "protection='all' (the default of boosted trees) keeps leaves from everybody, so nobody can explain "
+                f"its trees: the model's feature_importances_ have the gain of each column. {SHOWN} Linear and "
+                "additive models are explained without showing a row"
+            )
         if columns is not None:
             raise ParameterError("columns are for models that are measured; Shapley values are of all columns at once")
         return _of_trees(fed, model, rows)

@@ -97,7 +97,7 @@ class FederatedModel(Copied, GoesBy, BaseEstimator):  # type: ignore[misc]
         if fed.partition not in self.partitions:
             served = " or ".join(self.partitions)
             raise ParameterError(f"{type(self).__name__} is for {served} parties; these are {fed.partition}")
-        check_served(fed.design, type(self).__name__, set(self._serves()) - {"labels"})
+        check_served(fed.design, type(self).__name__, set(self._serves()) - {"labels"}, self.otherwise)
         mark, start = len(fed.ledger), time.perf_counter()
         checked = could_check(self._check, fed)
         self.model_id_, self.parties_ = secrets.token_hex(8), list(fed.parties)

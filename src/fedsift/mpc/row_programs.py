@@ -1,4 +1,4 @@
-"""Programs on shares of one number or bit a row, for long tables: openings, bits times numbers, tables looked up.
+"""Programs on shares of one number or bit a row, for long tables: openings, products, tables looked up.
 
 Written as those of ``comparing.py`` (a generator that runs at both parties and at the dealer), in machine words: bits
 by exclusive or, eight to a byte, numbers modulo 2^64, or 2^32 and 2^16 where that is enough. What is opened carries a
@@ -80,6 +80,19 @@ def selected(source: Source, bits: Bits, numbers: Words) -> Program[Words]:
     seen = yield from opened(source, numbers)
     product, _ = yield from scaled(source, bits, numbers.shape[1], seen)
     return product
+
+
+def weighed(source: Source, weights: Words, numbers: Words) -> Program[Words]:
+    """Shares of shared numbers times weights that party 0 alone knows (zeros at the other); one round.
+
+    The weights less a mask of party 0's own, and the other party's shares less one of its own, are exchanged; the
+    dealer gives shares of the masks' products.
+    """
+    kind = numbers.dtype.type
+    mine, theirs = (source.own_words(owner, numbers.shape).astype(kind) for owner in (0, 1))
+    both = source.given(numbers.shape, lambda: mine * theirs, kind)
+    (heard,) = yield [weights - mine if source.number == 0 else numbers - theirs]
+    return np.asarray(both + (weights * (numbers + heard) if source.number == 0 else heard * theirs))
 
 
 # --- bits into numbers -----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ MASKED = (
     # boosting on shares
     "hide_gradients", "divide_nodes", "hide_cuts", "keep_cuts", "half_sums", "own_half_sums", "take_cuts",
     "walk_hidden", "route_hidden", "begin_tree", "row_step", "hide_level", "take_winners", "divide_rows", "walk_cuts",
-    "walk_rows", "begin_scores",
+    "walk_rows", "begin_scores", "begin_loss",
     # linear descent, and predictions
     "hide_columns", "share_scores", "residual_shares", "gradient_shares", "logistic.part_scores",
     # networks on shares

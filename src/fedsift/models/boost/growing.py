@@ -96,7 +96,7 @@ def grow(
     fed: Federation,
     boosters: list[Booster],
     *,
-    protection: str = "coordinator",
+    protection: str,
     scheme: str = "auto",
     least: int = 1,
     bits: int = PRECISION_BITS,
@@ -116,8 +116,8 @@ def grow(
     for booster in boosters:
         check_settings(booster.settings)
         check_shared(
-            protection, early_stopping=booster.early_stopping_rounds, by_gradient=booster.by_gradient,
-            private=privacy is not None, together=booster.multi_output and fed.n_classes > 2,
+            protection, by_gradient=booster.by_gradient, private=privacy is not None,
+            together=booster.multi_output and fed.n_classes > 2,
         )  # fmt: skip
     if protection == "all":
         return _grow_shared(fed, boosters, first_tree_local, scored)
@@ -161,7 +161,11 @@ def _grow_shared(fed: Federation, boosters: list[Booster], first_tree_local: boo
     groups = trees.groups(plans, [booster.columns for booster in boosters], logistic, outputs)
     found: Uses = []
     rounds = [(group, max(boosters[model.number // outputs].n_estimators for model in group)) for group in groups]
-    for group, round, last in fed.track([(g, r, r == n - 1) for g, n in rounds for r in range(n)], "tree"):
+    steps = [(group, round, round == count - 1) for group, count in rounds for round in range(count)]
+    stops = any(booster.early_stopping_rounds for booster in boosters)
+    if stops:
+        fed.ledger.note("early stopping: losses stay shares; everybody learns how many trees a model has")
+    for group, round, last in fed.track(steps, "tree", at_most=stops):
         if round == 0:
             trees.expect(group, plans, logistic, outputs)
         _shared_round(fed, trees, boosters, round, outputs, first_tree_local)
@@ -176,8 +180,10 @@ def _shared_round(
     fed: Federation, trees: ComparedTrees, boosters: list[Booster], round: int, outputs: int, first_tree_local: bool
 ) -> None:
     """One more tree of every model of the group that goes on."""
-    places = [(place, model.number // outputs) for place, model in enumerate(trees.group)]
+    places = [(p, model.number // outputs) for p, model in enumerate(trees.group) if model.number not in trees.kept]
     live = [(place, booster) for place, booster in places if round < boosters[booster].n_estimators]
+    if not live:
+        return
     columns, _ = _columns(fed, boosters, [booster for _, booster in live], round)
     if first_tree_local and round == 0:
         own = columns[fed.active]
@@ -186,6 +192,8 @@ def _shared_round(
     chosen = [boosters[booster] for _, booster in live]
     told = [Tree(place, each.bins, each.settings.max_depth, 1) for (place, _), each in zip(live, chosen)]
     trees.grow(told, columns, any(each.subsample < 1 or each.rows["kind"] != "all" for each in chosen))
+    if chosen[0].early_stopping_rounds:
+        trees.stop(told, round, chosen[0].early_stopping_rounds)
 
 
 def _begin(

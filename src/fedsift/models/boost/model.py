@@ -1,14 +1,15 @@
 """SecureBoost: gradient boosted trees over vertically split columns, on shares.
 
 Cheng et al. 2021 (SecureBoost); the model under PSO-EVFFS. The same trees as histogram XGBoost on the pooled table
-with the same bins. By default (``protection="coordinator"``) neither side sees the other's rows or columns: a neutral
-coordinator deals randomness, reads the sums of unnamed candidate cuts and chooses (``hidden/``). ``protection="open"``
-is the encrypted form of the paper, by name: it shows sums to the label holder and nodes to the others. Beside: the
-first tree uses the label holder's columns only, every split leaves ``min_leaf`` (``min_cell``) rows on each side.
+with the same bins. By default (``protection="all"``) nobody reads a sum, a node, a leaf or a gradient: trees grow on
+shares, with randomness that a neutral coordinator deals (``compared/``). With ``"coordinator"`` it reads the sums of
+unnamed candidate cuts and chooses, and the label holder which rows of a node go left (``hidden/``). ``"open"`` is the
+encrypted form of the paper, by name: it shows sums to the label holder and nodes to the others. Beside: the first tree
+uses the label holder's columns only, every split leaves ``min_leaf`` (``min_cell``) rows on each side.
 
 Modules: ``tree`` (mathematics), ``bins``, ``rows``, ``rounds`` (the label holder's shared steps), ``growing`` (the
-conversation), ``predicting``, ``results``, ``store``; ``hidden/`` is the form on shares, ``compared/`` the one in which
-nobody reads a sum or a node (``protection="all"``); ``sums``, ``passive`` and ``label_holder`` are the encrypted one.
+conversation), ``predicting``, ``results``, ``store``; ``compared/`` and ``hidden/`` are the forms on shares; ``sums``,
+``passive`` and ``label_holder`` the encrypted one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ from fedsift.models.boost.hidden.blur import WIDTH
 from fedsift.models.boost.plan import Plain
 from fedsift.models.boost.predicting import hold_predicted, predict_jointly, walk_jointly
 from fedsift.models.boost.results import all_uses, class_names, column_uses, keep_model, keep_records
-from fedsift.models.boost.settings import check_boosting, serves, tree_settings
+from fedsift.models.boost.settings import (
+    SHOWN,
+    WEIGHED_OPENLY,
+    check_boosting,
+    serves,
+    tree_settings,
+)
 from fedsift.models.boost.stored import OPERATIONS as FILES
 from fedsift.models.boost.stored import read_part, write_part
 from fedsift.models.boost.tree import PRECISION_BITS
@@ -65,9 +72,10 @@ class _SecureBoost(FederatedModel):
     early_stopping_rounds : stop when the loss of held-out rows (``validation_fraction`` of the rows) has not improved
         for so many trees; 0 means never.
     base_score : the score before the first tree; ``None`` takes the mean.
-    protection : ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts), ``all`` (on
-        shares, nobody reads a sum, a node, a leaf or a gradient; several classes one against the rest), or ``open``
-        (encrypted gradients; the label holder reads sums, the other parties see nodes): see docs/secureboost.md.
+    protection : ``all`` (on shares, nobody reads a sum, a node, a leaf or a gradient; several classes one against the
+        rest), ``coordinator`` (on shares, a neutral coordinator reads sums of unnamed candidate cuts, the label holder
+        which rows of a node go left at another party's cut), or ``open`` (encrypted gradients; the label holder reads
+        sums, the other parties see nodes): see docs/secureboost.md.
     sum_noise : at level ``coordinator`` the deviation of the noise in the sums that it reads, times the largest
         gradient of a row of the node: exact sums (0) are equations that give records (``hidden/blur.py``).
     first_tree_local, min_cell, min_leaf : see the module.
@@ -78,6 +86,7 @@ class _SecureBoost(FederatedModel):
         lets a cost model decide.
     """
 
+    otherwise = WEIGHED_OPENLY
     operations: ClassVar[tuple[Operation, ...]] = OPERATIONS
     predicting: ClassVar[tuple[Operation, ...]] = together(parts.KEPT, [read_part], predicting.HELD)
     cell_parameters = ("min_cell", "min_leaf")
@@ -107,7 +116,7 @@ class _SecureBoost(FederatedModel):
         validation_fraction: float = 0.2,
         base_score: float | None = None,
         multi_output: bool = False,
-        protection: str = "coordinator",
+        protection: str = "all",
         sum_noise: float = WIDTH,
         first_tree_local: bool = True,
         min_cell: int = 10,
@@ -222,8 +231,12 @@ class _SecureBoost(FederatedModel):
         check_number("delta", self.delta, 1e-12, 0.1)
         if self.epsilon is None:
             return
+        if self.protection == "all":
+            raise ParameterError(
+                f"epsilon={self.epsilon:g} cannot be had with protection='all' (the default): nobody reads a sum, so "
+                f"there is none to add noise to. {SHOWN}"
+            )
         told = {
-            "protection='coordinator' or 'open'": self.protection != "all",
             "a classifier": self._task == "classification",
             "early_stopping_rounds=0": not self.early_stopping_rounds,
             "sampling_method='uniform'": self.sampling_method == "uniform",

@@ -144,13 +144,13 @@ OPERATIONS = (walk_down, route_rows, predicted, hold_predicted, *HIDDEN, *SHARED
 HELD = (hold_predicted, *HIDDEN, *SHARED, join_shares, row_step, show_scores)
 
 
-def predict_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> np.ndarray:
+def predict_jointly(run: Federation, model: str, *, protection: str) -> np.ndarray:
     """Raw scores, rows x outputs. Runs at the coordinator, in a session of its own."""
     walk_jointly(run, model, protection=protection)
     return run.ask(predicted, to=run.active, model=model)
 
 
-def walk_jointly(run: Federation, model: str, *, protection: str = "coordinator") -> None:
+def walk_jointly(run: Federation, model: str, *, protection: str) -> None:
     """All rows down all trees; the label holder knows their leaves."""
     if protection == "all" and run.passive:
         walk_shared(run, model)

@@ -29,7 +29,7 @@ OPERATIONS = (*GROWING, column_uses, held_out_scores)
 class Protection:
     """How boosters are grown: what has to do with protection and encryption, not with the model."""
 
-    protection: str = "coordinator"
+    protection: str
     least: int = 5
     first_tree_local: bool = True
     scheme: str = "auto"  # this and the next: of the open form

@@ -17,8 +17,13 @@ from fedsift.models.boost.tree import TreeSettings
 #: How boosting is protected: on shares with a neutral coordinator, which opens sums or nobody does, or the encrypted
 #: form that shows sums and nodes.
 PROTECTIONS = ("coordinator", "all", "open")
+#: For who asks for what nobody can do who reads nothing: what the other level on shares shows.
+SHOWN = (
+    "protection='coordinator' can do it, and shows the label holder which rows of a node go left at another party's "
+    "cut (over many trees it places many cells) and the coordinator sums of unnamed cuts, with noise."
+)
 #: For who gives weights to a method whose default has none of them.
-WEIGHED_OPENLY = "; with protection='coordinator', which opens sums to the coordinator, it goes by weights too"
+WEIGHED_OPENLY = f"; without an epsilon {SHOWN}"
 #: The least and the largest value of a parameter, and whether it is whole.
 _RANGES: dict[str, tuple[float, float | None, bool]] = {
     "n_estimators": (1, None, True), "max_trees": (1, None, True), "n_bins": (2, 255, True),
@@ -50,8 +55,7 @@ def check_boosting(method: OnBoosting, fed: Federation, *, least_depth: int = 1)
     check_settings(tree_settings(method))
     several = fed.task == "classification" and fed.n_classes > 2
     check_shared(
-        method.protection, early_stopping=getattr(method, "early_stopping_rounds", 0),
-        by_gradient=getattr(method, "sampling_method", "uniform") == "gradient_based",
+        method.protection, by_gradient=getattr(method, "sampling_method", "uniform") == "gradient_based",
         together=several and getattr(method, "multi_output", False),
     )  # fmt: skip
 
@@ -76,19 +80,15 @@ def tree_settings(method: OnBoosting) -> TreeSettings:
 _NUMBERS = ("gamma", "reg_lambda", "min_child_weight", "learning_rate")
 
 
-def check_shared(
-    protection: str, *, early_stopping: int = 0, by_gradient: bool = False, private: bool = False,
-    together: bool = False,
-) -> None:  # fmt: skip
+def check_shared(protection: str, *, by_gradient: bool = False, private: bool = False, together: bool = False) -> None:
     """Refuse at level ``all`` what needs somebody to read scores or gradients of rows while trees grow."""
     if protection != "all":
         return
-    told = {
-        "multi_output=False (classes are told apart one against the rest, each by trees of its own)": not together,
-        "early_stopping_rounds=0 (nobody reads the loss of held-out rows)": not early_stopping,
-        "sampling_method='uniform' (nobody reads gradients)": not by_gradient,
-        "epsilon=None (nobody reads a sum, so there is none to add noise to)": not private,
+    asked = {
+        "multi_output=True (classes are told apart one against the rest, each by trees of its own)": together,
+        "sampling_method='gradient_based' (nobody reads which gradients are large)": by_gradient,
+        "epsilon (nobody reads a sum, so there is none to add noise to)": private,
     }
-    missing = [what for what, holds in told.items() if not holds]
-    if missing:
-        raise ParameterError(f"protection='all' needs {'; '.join(missing)}. protection='coordinator' can do otherwise")
+    found = [what for what, wanted in asked.items() if wanted]
+    if found:
+        raise ParameterError(f"protection='all' (the default) cannot have {'; '.join(found)}. {SHOWN}")

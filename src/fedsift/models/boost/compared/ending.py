@@ -44,7 +44,9 @@ def finish_tree(party: Party) -> None:
         raise OperationRefused(party.name, "finish_tree", "the trees have not been grown to the end")
     state.scores[now.models] += found
     for place in now.models:
-        state.group[place].due -= 1
+        model = state.group[place]
+        model.due -= 1
+        model.unseen = model.plan.early_stopping_rounds > 0
     state.now, state.rows.result = None, None
 
 
@@ -103,7 +105,7 @@ def begin_gains(
     known = {each.number: each for each in state.group}
     if model not in known or not fits:
         raise OperationRefused(party.name, "begin_gains", "a model or columns that are not there")
-    if known[model].due != 0 or known[model].summed:
+    if known[model].due != 0 or known[model].unseen or known[model].summed:
         raise OperationRefused(party.name, "begin_gains", "gains are summed once, when all trees are grown")
     grown, state.gains = state.models[model], known[model]
     gains = np.concatenate([np.zeros(0, np.uint64), *grown.gains])
@@ -175,6 +177,8 @@ def begin_scores(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBo
     """Of all models of the group, scores of the rows that were held out, zeros for others, on shares. Which these are
     the label holder knows."""
     state = party.held(Shares)
+    if any(model.plan.early_stopping_rounds for model in state.group):
+        raise OperationRefused(party.name, "begin_scores", "rows are held out to stop by; nobody reads their scores")
     held = np.zeros((len(state.group), (party.n_rows + 7) // 8), np.uint8)
     if state.number == 0:
         models = [state.learner(party.held(Boosting), place)[0] for place in range(len(state.group))]
@@ -261,11 +265,14 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
     """This party's part of the model: its cuts, and its share of every leaf."""
     state = party.held(Shares)
     grown, scales = [state.models[number] for number in sorted(state.models)], state.scales
-    if scales is None or state.now is not None or len(grown) != state.outputs:
+    unseen = any(model.unseen for model in state.group)
+    if scales is None or state.now is not None or unseen or len(grown) != state.outputs:
         raise OperationRefused(party.name, "keep_tree_shares", "no model has been grown to the end")
+    rounds = max(len(each.cuts) for each in grown)
     shared = SharedTrees(
         state.number, state.first, state.outputs, scales.score, np.dtype(scales.words).name,
-        [cuts for each in grown for cuts in each.cuts], [codes for each in grown for codes in each.leaves],
+        [cuts for each in grown for cuts in filled(each.cuts, rounds, -1)],
+        [codes for each in grown for codes in filled(each.leaves, rounds, 0)],
     )  # fmt: skip
     labelled = Labelled([], "", ())
     if state.number == 0:
@@ -277,7 +284,12 @@ def keep_tree_shares(party: Party, *, model: str) -> dict[str, int]:
             base = [middle]
         labelled = Labelled(base, labels.task, labels.classes, size)
     party.models.keep(model, StoredPart(party.held(SplitRecords).records, labelled=labelled, shared=shared))
-    return {"trees": sum(len(each.cuts) for each in grown), "rounds": len(grown[0].cuts)}
+    return {"trees": sum(len(each.cuts) for each in grown), "rounds": rounds}
+
+
+def filled(trees: list[list[int]], rounds: int, nothing: int) -> list[list[int]]:
+    """As many trees for every class: those that one has not are cut nowhere, and add nothing."""
+    return trees + [[nothing] * len(trees[0])] * (rounds - len(trees))
 
 
 OPERATIONS = (

@@ -19,7 +19,7 @@ import numpy as np
 from fedsift.core.federation import Federation
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import ReplyError
-from fedsift.models.boost.compared import choosing, ending, predicting, state, taking_part
+from fedsift.models.boost.compared import choosing, ending, predicting, state, stopping, taking_part
 from fedsift.models.boost.compared.choosing import (
     begin_finals,
     begin_leaves,
@@ -80,7 +80,8 @@ from fedsift.mpc.row_programs import selected
 from fedsift.mpc.wide import widen
 
 OPERATIONS = (
-    state.compare, *taking_part.OPERATIONS, *choosing.OPERATIONS, *ending.OPERATIONS, *predicting.OPERATIONS
+    state.compare, *taking_part.OPERATIONS, *choosing.OPERATIONS, *stopping.OPERATIONS, *ending.OPERATIONS,
+    *predicting.OPERATIONS,
 )  # fmt: skip
 T = TypeVar("T")
 _Boxes = dict[str, dict[str, SealedBox]]
@@ -97,6 +98,7 @@ class ComparedTrees:
     layouts: dict[str, dict[int, Layout]]
     masks: dict[str, dict[int, list[Piece]]]
     group: list[Sized] = field(default_factory=list)
+    kept: dict[int, int] = field(default_factory=dict)  # of models that were stopped or looked back: their trees
     shown: int = 0  # groups whose scores were
 
     @property
@@ -181,6 +183,17 @@ class ComparedTrees:
             fed.ask(finish_level, to=fed.parties)
             self.rows.step += 1
         fed.ask(finish_tree, to=fed.parties)
+
+    def stop(self, trees: list[Tree], round: int, patience: int) -> None:
+        """Look whether the loss of held-out rows got smaller by these trees, and which models end here."""
+        models = [self.group[tree.model].number for tree in trees]
+        told = {model.number: model.trees for model in self.group}
+        grown = np.array([told[number] == round + 1 for number in models])
+        ended = stopping.compare_losses(self.fed, self.rows, len(models), grown, round, patience)
+        wanted = {number for number, whole in zip(models, grown) if whole}
+        if not wanted <= set(ended) <= set(models) or max(ended.values(), default=1) > round + 1:
+            raise ReplyError(self.fed.active, "tell_stopped", "it told of models that have not just grown")
+        self.kept |= ended
 
     def _limits(self, trees: Sequence[Tree], nodes: Sequence[int]) -> Limits:
         return Limits.of([self.group[tree.model].scales for tree in trees], nodes)
@@ -297,7 +310,7 @@ class ComparedTrees:
     def uses(self, model: Sized, outputs: int) -> list[Use]:
         """Of every column that a model of the group cut: party, booster, column, splits, gain."""
         fed, heights, booster = self.fed, dict(self.fed.n_columns), model.number // outputs
-        dealt, nodes = {}, model.trees * (2**model.depth - 1)
+        dealt, nodes = {}, self.kept.get(model.number, model.trees) * (2**model.depth - 1)
         for name in fed.passive:
             owners = [name, fed.active] if name == self.first else [name]
             table = np.zeros((sum(heights[each] for each in owners), (nodes + 7) // 8), np.uint8)

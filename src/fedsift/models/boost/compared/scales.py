@@ -165,6 +165,15 @@ class Scales:
         weights = [2 ** (self.low + self.gradient - size[0]), 2 ** (self.hessian - size[1])]
         return Steps(values, bits, np.array(weights, dtype=np.uint64), CELL_BITS)
 
+    @cached_property
+    def losses(self) -> Steps:
+        """What a score costs a row whose label is no (of yes the score is turned), in units of a score; none at the
+        lowest, where rows are put that are not counted."""
+        cell = np.arange(CELLS)
+        middle = np.ldexp(np.where(cell < CELLS // 2, cell, cell - CELLS).astype(float), CELL_BITS - SCORE_BITS)
+        whole = np.rint(np.ldexp(np.logaddexp(0.0, middle), SCORE_BITS)).astype(np.uint16)
+        return Steps(whole[:, None], (15,), np.ones(1, np.uint64), CELL_BITS)
+
 
 @dataclass(frozen=True)
 class Limits:

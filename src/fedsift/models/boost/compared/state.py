@@ -100,6 +100,10 @@ class Grown:
     leaves: list[list[int]] = field(default_factory=list)
     gains: list[Ring] = field(default_factory=list, repr=False)
 
+    def cut_off(self, trees: int, depth: int) -> None:
+        """Keep so many trees."""
+        del self.cuts[trees:], self.leaves[trees:], self.gains[trees:], self.columns[trees * (2**depth - 1) :]
+
 
 @dataclass
 class Growing:
@@ -147,6 +151,10 @@ class Learning:
     scales: Scales
     due: int  # trees to come before its scores may be shown, once
     summed: bool = False  # its gains were opened, once
+    # with early stopping (``stopping.py``):
+    unseen: bool = False  # the loss after the last tree has not been compared
+    best: int = 0  # a share of the smallest loss so far
+    seen: list[int] = field(default_factory=list, repr=False)  # shares of whether the last trees made it smaller
 
 
 @dataclass

@@ -32,6 +32,8 @@ from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import SEED_BYTES, Ring
 
 ROWS = "boost: shared rows"
+#: The loss before the first tree: any is smaller.
+WORST = 2**63 - 1
 Models = Annotated[list[Annotated[int, Between(0, 10**9)]], AtMost(MOST_MODELS)]
 
 
@@ -76,6 +78,8 @@ def expect_models(
     if not fits(party.n_rows, [plan.settings.max_depth for plan in read]):
         raise OperationRefused(party.name, "expect_models", "more models than may grow together")
     scales = [Scales.of(logistic, party.n_rows, plan.settings) for plan in read]
+    if len({plan.early_stopping_rounds for plan in read}) != 1:
+        raise OperationRefused(party.name, "expect_models", "models that grow together stop alike")
     if len({each.units for each in scales}) != 1:
         raise OperationRefused(party.name, "expect_models", "models that grow together have the same units")
     start = [0.0] * len(models)
@@ -83,7 +87,8 @@ def expect_models(
         start = [_started_at(party, model, plan, outputs) for model, plan in zip(models, read)]
     state.outputs, state.scales = outputs, scales[0]
     state.scores = np.repeat(scales[0].scores(np.array(start))[:, None], party.n_rows, axis=1)
-    state.group = [Learning(*each, each[1].n_estimators) for each in zip(models, read, scales)]
+    worst = WORST if state.number == 0 else 0
+    state.group = [Learning(*each, each[1].n_estimators, best=worst) for each in zip(models, read, scales)]
     state.models |= {model: Grown() for model in models}
 
 
@@ -116,7 +121,7 @@ def expect_round(
     read = read_trees(trees, party)
     for tree in read:
         model = state.group[tree.model] if 0 <= tree.model < len(state.group) else None
-        planned = model is not None and model.due > 0 and tree.outputs == 1
+        planned = model is not None and model.due > 0 and tree.outputs == 1 and not model.unseen
         if not planned or model is None or (tree.bins, tree.depth) != (model.plan.bins, model.plan.settings.max_depth):
             raise OperationRefused(party.name, "expect_round", "columns or bins that are not there, or other trees")
     ordered = all(a.depth >= b.depth for a, b in itertools.pairwise(read))

@@ -163,7 +163,8 @@ def check_settings(settings: TreeSettings) -> None:
         policy = "lossguide" if settings.leaf_wise else "depthwise"
         raise ParameterError(
             f"boosting on shares pads every level, so trees grow level by level, max_depth from 1 to {MAX_DEPTH} "
-            f"(got grow_policy={policy!r}, max_depth={settings.max_depth}); protection='open' can do otherwise"
+            f"(got grow_policy={policy!r}, max_depth={settings.max_depth}). protection='open' can do otherwise, and "
+            "shows the label holder sums of the others' columns, and the others which rows lie together"
         )
 
 
