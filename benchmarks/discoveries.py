@@ -1,7 +1,7 @@
 """How much of what is kept is noise? Planted tables, many seeds: false discovery rate and power of ``fdr=0.1``.
 
     python benchmarks/discoveries.py [--seeds 50] [--secure 2] [--methods "NAME;NAME"] [--render]
-    python benchmarks/discoveries.py --small --parties 3 [--seeds 50] [--methods "NAME;NAME"] [--designs "NAME;NAME"]
+    python benchmarks/discoveries.py --small [--seeds 50] [--methods "NAME;NAME"] [--designs "NAME;NAME"]
 
 A table has 1,000 rows and 30 columns, of which 10 make the label: ``independent`` columns and a linear label;
 ``correlated`` ones (0.6 between neighbours, less further off); the same with classes (``logistic``); ``apart``: true
@@ -13,7 +13,7 @@ that the same code runs without masks; beside them runs of three parties, Boruta
 Seeds from 1,000 on; settings were chosen on others, but for two: ``q`` of Stable became 12 after q=8 had been seen
 here, and Boruta's shadows ``alike`` after the shuffled ones had.
 
-``--small``: 500 rows and 12 columns, of which 4 make the label, so that runs of several parties at each method's own
+``--small``: 400 rows and 8 columns, of which 3 make the label, so that runs of several parties at each method's own
 default (Boruta: ``protection="all"``, every step on shares) can be repeated as often; nothing was chosen on them.
 """
 
@@ -32,7 +32,7 @@ import fedsift as fs
 
 HERE = Path(__file__).parent / "results"
 ROWS, COLUMNS, TRUE, FDR, FIRST_SEED = 1000, 30, 10, 0.1, 1000
-SMALL_ROWS, SMALL_COLUMNS, SMALL_TRUE = 500, 12, 4
+SMALL_ROWS, SMALL_COLUMNS, SMALL_TRUE = 400, 8, 3
 DESIGNS = ("independent", "apart", "correlated", "logistic", "bent", "bent, correlated")
 
 
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--methods", default=";".join(selectors(0)), help="names, with semicolons between")
     parser.add_argument("--render", action="store_true")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--parties", type=int, default=3, help="of small tables")
+    parser.add_argument("--parties", type=int, default=2, help="of small tables")
     parser.add_argument("--designs", default=";".join(DESIGNS), help="of small tables")
     parser.add_argument("--out", type=Path, default=HERE / "discoveries.jsonl")
     chosen = parser.parse_args()
