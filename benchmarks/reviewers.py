@@ -238,23 +238,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.environ.get(datasets.FOLDER_VARIABLE))
     parser.add_argument("--part", default="table")
-    parser.add_argument(
-        "--methods", default=",".join(name.replace(", ", "; ") for name in [*NULLS, *CEILINGS, *FEDERATED, *AUTO])
-    )
+    parser.add_argument("--methods", help="names with commas between, a comma within a name as ';'; all of the part")
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", help="names with commas between; all of the part")
     parser.add_argument("--limit", type=int, default=LIMIT, help="CPU seconds of a cell that is not Auto's")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
-    methods = [name.replace("; ", ", ") for name in given.methods.split(",")]
+    methods = None if given.methods is None else [name.replace(";", ",") for name in given.methods.split(",")]
+    sets = None if given.sets is None else given.sets.split(",")
     cells = Cells(given.out)
     if given.part == "table":
         seeds = [int(seed) for seed in given.seeds.split(",")]
-        run_table(cells, given.data, methods, seeds, given.sets.split(","), given.limit)
+        every = [*NULLS, *CEILINGS, *FEDERATED, *AUTO]
+        run_table(cells, given.data, methods or every, seeds, sets or list(SETS), given.limit)
     else:
         from reviewers_parts import PARTS
 
-        PARTS[given.part](cells, given.data)
+        PARTS[given.part](cells, given.data, methods, sets)
 
 
 if __name__ == "__main__":

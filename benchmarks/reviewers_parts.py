@@ -46,17 +46,19 @@ EXTRA_METHODS = (
     "random", "all", "gini", "sffs", "muse", "federated_lasso", "top_gain", "less_vfl", "pooled L1",
     "pooled RFE, boosting", "pooled mRMR", "auto, boost",
 )  # fmt: skip
+Names = list[str] | None  # what the command asks for; all where it does not
 ELECTIONS = {"lasso": "lasso", "random_forest": "forest", "mutual_info": "mutual_information"}
 
 
 # --- more test rows --------------------------------------------------------------------------------------------------
 
 
-def run_rest(cells: Cells, data: str | None) -> None:
+def run_rest(cells: Cells, data: str | None, methods: Names = None, sets: Names = None) -> None:
     """A federated cell that has changed since is measured again: its columns stand in the row."""
     for row in [each for each in cells.rows if each["part"] == "table" and each["data"] in REST_SETS]:
         name, seed, method, columns = row["data"], row["seed"], row["method"], row.get("columns")
-        if columns is None and method not in NULLS:
+        wanted = method in (methods or [method]) and name in (sets or [name])
+        if not wanted or (columns is None and method not in NULLS):
             continue
 
         def work(name: str = name, seed: int = seed, method: str = method, columns: Any = columns) -> dict[str, Any]:
@@ -101,9 +103,9 @@ def by_importance(drawn: Drawn, generator: np.random.Generator, alpha: float = 0
     return groups
 
 
-def run_splits(cells: Cells, data: str | None) -> None:
-    for name in SPLIT_SETS:
-        for method in SPLIT_METHODS:
+def run_splits(cells: Cells, data: str | None, methods: Names = None, sets: Names = None) -> None:
+    for name in sets or SPLIT_SETS:
+        for method in methods or SPLIT_METHODS:
             for how in SPLITS:
 
                 def work(name: str = name, method: str = method, how: str = how) -> dict[str, Any]:
@@ -139,9 +141,9 @@ def with_extra(drawn: Drawn, kind: str) -> Drawn:
     return replace(drawn, X=extra(drawn.X), test_X=extra(drawn.test_X), fixed_k=min(20, len(columns)))
 
 
-def run_extra(cells: Cells, data: str | None) -> None:
-    for method in EXTRA_METHODS:
-        for name in EXTRA_SETS:
+def run_extra(cells: Cells, data: str | None, methods: Names = None, sets: Names = None) -> None:
+    for method in methods or EXTRA_METHODS:
+        for name in sets or EXTRA_SETS:
             for kind in EXTRA:
 
                 def work(name: str = name, method: str = method, kind: str = kind) -> dict[str, Any]:
@@ -178,7 +180,7 @@ def flare_columns(drawn: Drawn, method: str) -> list[str]:
     return list(np.array(drawn.X.columns)[np.asarray(election.global_mask, dtype=bool)]) if found else []
 
 
-def run_flare(cells: Cells, data: str | None) -> None:
+def run_flare(cells: Cells, data: str | None, methods: Names = None, sets: Names = None) -> None:
     for theirs, ours in ELECTIONS.items():
         for who in ("flare", "fedsift"):
             for seed in range(3):
@@ -198,7 +200,7 @@ def run_flare(cells: Cells, data: str | None) -> None:
                           method=f"{who}: {ours}")  # fmt: skip
 
 
-PARTS: dict[str, Callable[[Cells, str | None], None]] = {
+PARTS: dict[str, Callable[[Cells, str | None, Names, Names], None]] = {
     "rest": run_rest,
     "splits": run_splits,
     "extra": run_extra,

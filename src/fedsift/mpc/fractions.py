@@ -8,13 +8,14 @@ Numbers may travel in fewer 32-bit parts than they are computed in (``Source.par
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsift.mpc.comparing import Flags, Program, Source, negative
+from fedsift.mpc.comparing import Flags, Program, Source, conjunctions, negative
 from fedsift.mpc.dealer import Bits
 from fedsift.mpc.ring import Ring
 from fedsift.mpc.wide import WORDS, Wide, add, minus, narrow, signed, times, where, widened
@@ -96,42 +97,99 @@ class Fractions:
     def __getitem__(self, places: slice) -> Fractions:
         return Fractions(*(part[:, places] for part in self.parts()))
 
+    def padded(self, count: int) -> Fractions:
+        """With so many places of zeros more."""
+        return Fractions(*(np.pad(part, [(0, 0), (0, count)] + [(0, 0)] * (part.ndim - 2)) for part in self.parts()))
+
     def where(self, these: Flags) -> Fractions:
         """Those of some places (groups x places), as one list."""
         return Fractions(*(part[these] for part in self.parts()))
 
 
+#: So few fractions are compared four at a time: their messages cost more than what is in them.
+_FEW = 2048
+
+
 def largest(source: Source, found: Fractions, sizes: Places | None = None) -> Program[Fractions]:
     """The largest fraction of every group (groups x 1), the first of equal ones. Exact where over x under is below
     2^(32 parts - 2) (``Source.parts``). ``sizes``: how many of its places each group uses (the first ones; at least
-    one), where not all do: the rest is not compared."""
+    one), where not all do: the rest is not compared.
+
+    Of two neighbours the larger one stays; where few are left, of four, each compared with each: twice the comparisons
+    in little more than half the rounds.
+    """
     width = found.over.shape[1]
     used = np.arange(width) < (np.full(len(found.over), width) if sizes is None else sizes)[:, None]
     while width > 1:
-        even = width - width % 2
-        left, right, rest = found[:even:2], found[1:even:2], found[even:]
-        both = used[:, 1:even:2]
-        best = yield from _better(source, left.where(both), right.where(both))
-        kept = [part.copy() for part in left.parts()]
-        for part, better in zip(kept, best):
-            part[both] = better
-        found = Fractions(*(np.concatenate([part, more], axis=1) for part, more in zip(kept, rest.parts())))
-        used = np.concatenate([used[:, :even:2], used[:, even:]], axis=1)
-        width = found.over.shape[1]
+        side = 4 if width > 2 and used.sum() <= _FEW else 2
+        missing = -width % side
+        used = np.pad(used, ((0, 0), (0, missing)))
+        found = yield from _best_of(source, found.padded(missing), used, side)
+        used = used[:, ::side]
+        width = used.shape[1]
     return found
 
 
-def _better(source: Source, left: Fractions, right: Fractions) -> Program[list[NDArray[np.uint64]]]:
-    """Of two lists the right one where it is larger, else the left one; lists of the four parts."""
-    wide = [left.over, left.under, right.over, right.under]
-    over, under, other_over, other_under = yield from hidden(source, wide)
-    here, there = multiplied(source, over, other_under), multiplied(source, other_over, under)
-    lost = yield from negative(source, minus(here, there), bits=32 * source.parts)
-    words = [(left.label, right.label), (left.sums, right.sums)]
-    differences = [other_over.minus(over), other_under.minus(under)]
-    added, added_words = yield from _where(source, lost, differences, [b - a for a, b in words])
-    mine = [add(part, more) for part, more in zip(wide[:2], added)]
-    return [*mine, *(a + more for (a, _), more in zip(words, added_words))]
+def _best_of(source: Source, found: Fractions, used: Flags, side: int) -> Program[Fractions]:
+    """Of every ``side`` neighbours the largest; those that are used come first, and one alone stays as it is."""
+    kept, several = found[::side], used[:, 1::side]
+    if not several.any():
+        return kept
+    lists = [found[place::side].where(several) for place in range(side)]
+    there = [used[:, place::side][several] for place in range(side)]
+    over = np.concatenate([part.over[flags] for part, flags in zip(lists, there)])
+    under = np.concatenate([part.under[flags] for part, flags in zip(lists, there)])
+    seen = yield from hidden(source, [over, under])
+    counts = [int(flags.sum()) for flags in there]
+    places = [np.cumsum(flags) - 1 + sum(counts[:number]) for number, flags in enumerate(there)]
+    wins = yield from _winning(source, seen, places, there)
+    first = np.concatenate([places[0][flags] for flags in there[1:]])
+    differences = [part.at(np.arange(counts[0], len(over))).minus(part.at(first)) for part in seen]
+    words = [
+        np.concatenate([(part - whole)[flags] for part, flags in zip(parts, there[1:])])
+        for whole, parts in (
+            (lists[0].label, [part.label for part in lists[1:]]), (lists[0].sums, [part.sums for part in lists[1:]]),
+        )
+    ]  # fmt: skip
+    added, added_words = yield from _where(source, wins, differences, words)
+    best, ends = lists[0], np.cumsum(counts[1:])[:-1]
+    for part, more in zip((best.over, best.under), added):
+        for flags, values in zip(there[1:], np.split(more, ends)):
+            part[flags] = add(part[flags], values)
+    for word, more in zip((best.label, best.sums), added_words):
+        for flags, values in zip(there[1:], np.split(more, ends)):
+            word[flags] += values
+    kept = Fractions(*(part.copy() for part in kept.parts()))
+    for part, better in zip(kept.parts(), best.parts()):
+        part[several] = better
+    return kept
+
+
+def _winning(
+    source: Source, seen: Sequence[Hidden], places: Sequence[Places], there: Sequence[Flags]
+) -> Program[Bits]:  # fmt: skip
+    """Shares of whether each neighbour but the first is larger than all before it and no smaller than those after it,
+    list after list, where it is used. ``places``: where a list's numbers stand among those that were ``seen``."""
+    over, under = seen
+    pairs = list(itertools.combinations(range(len(there)), 2))
+    left = np.concatenate([places[a][there[b]] for a, b in pairs])
+    right = np.concatenate([places[b][there[b]] for _, b in pairs])
+    here, other = multiplied(source, over.at(left), under.at(right)), multiplied(source, over.at(right), under.at(left))
+    lost = yield from negative(source, minus(here, other), bits=32 * source.parts)
+    if len(there) == 2:
+        return lost
+    bits = np.zeros((len(pairs), len(there[0])), dtype=np.uint8)  # whether b is larger than a; unused ones never are
+    ends = np.cumsum([int(there[b].sum()) for _, b in pairs])[:-1]
+    for row, (_, b), found in zip(bits, pairs, np.split(np.unpackbits(lost[0], count=len(left)), ends)):
+        row[there[b]] = found
+    at = {pair: number for number, pair in enumerate(pairs)}
+    ab, ac, ad, bc, bd, cd = (at[pair] for pair in pairs)
+    wanted = [(ab, bc), (ab, bd), (ab, bc, bd), (ac, bc), (ac, bc, cd), (ad, bd, cd)]
+    packed = [row[None] for row in np.packbits(bits, axis=1)]
+    b_c, b_d, b_cd, c, c_d, last = yield from conjunctions(source, packed, wanted)
+    best = [packed[ab] ^ b_c ^ b_d ^ b_cd, c ^ c_d, last]
+    rows = [np.unpackbits(part[0], count=len(flags))[flags] for part, flags in zip(best, there[1:])]
+    return np.packbits(np.concatenate(rows))[None]
 
 
 def _where(
