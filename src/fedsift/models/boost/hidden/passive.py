@@ -91,7 +91,7 @@ class OwnCuts:
     def bits(self, first: int, last: int) -> np.ndarray:
         """Rows x candidates, from ``first`` to ``last`` of all columns together."""
         starts = self.layout.starts
-        inside = [c for c in range(len(self.bins)) if starts[c] < last and starts[c + 1] > first and self.layout.counts[c]]
+        inside = np.flatnonzero((starts[:-1] < last) & (starts[1:] > first) & (self.layout.counts > 0)).tolist()
         found = np.hstack([candidate_bits(self.bins[c], self.codes[:, c]) for c in inside])
         return found[:, first - starts[inside[0]] :][:, : last - first]
 
