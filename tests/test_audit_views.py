@@ -158,5 +158,5 @@ def test_messages_in_pieces_are_recorded_whole(monkeypatch):
         return [(m.party, m.is_request, m.operation) for m in recording["coordinator"].messages]
 
     whole = seen()
-    monkeypatch.setattr("fedsift.core.exchange.PIECE", 1500)
+    monkeypatch.setattr("fedsift.core.pieces.PIECE", 1500)
     assert seen() == whole

@@ -11,10 +11,10 @@ import random
 import pytest
 
 import fedsift as fs
-from fedsift.core.exchange import Piece
 from fedsift.core.federation import Federation
 from fedsift.core.message import decode, encode, pack, unpack
 from fedsift.core.party import UNFORESEEN
+from fedsift.core.pieces import Piece
 from fedsift.mpc.psi import align
 from hostile.coordinator import Hostile
 from hostile.fuzz import CASES, strike_replies, strike_requests

@@ -19,12 +19,12 @@ import numpy as np
 
 from fedsift.audit.naming import matches
 from fedsift.audit.views import Boxed, Fresh, Message, State, Truth, View, numbers
-from fedsift.core.exchange import Joined, Piece
 from fedsift.core.federation import Federation
 from fedsift.core.job import NEUTRAL, Job, run_of
 from fedsift.core.ledger import COORDINATOR, Ledger
 from fedsift.core.message import decode, encode, pack, unpack
 from fedsift.core.party import Site, read_labels
+from fedsift.core.pieces import Joined, Piece
 from fedsift.core.simulate import hybrid_grid, simulated_sites
 from fedsift.core.table import Table
 from fedsift.core.transports.base import Delivery, Transport
@@ -45,7 +45,7 @@ def _joined(parts: list[Delivery]) -> Delivery:
     """Answers to the requests of one message."""
     failed = next((part for part in parts if part.data is None), None)
     seconds = sum(part.seconds for part in parts)
-    return failed or Delivery(pack([part.data for part in parts if part.data is not None]), seconds)
+    return failed or Delivery(pack([part.data for part in parts if isinstance(part.data, bytes)]), seconds)
 
 
 class Recorder(Transport):
@@ -86,7 +86,7 @@ class Recorder(Transport):
                     self._note_keys(name, head["arguments"]["session"])
         deliveries = self.inner.exchange(requests, timeout)
         for name, delivery in deliveries.items():
-            reply = None if delivery.data is None else self._whole(name, False, delivery.data)
+            reply = self._whole(name, False, delivery.data) if isinstance(delivery.data, bytes) else None
             if reply is None and delivery.data is not None:
                 continue  # more of the request, or of the reply, is still to come
             for each in unpack(reply) if reply is not None else ():
@@ -98,8 +98,11 @@ class Recorder(Transport):
         return deliveries
 
     def _whole(self, party: str, is_request: bool, data: bytes) -> bytes | None:
-        """The message, with its last piece; ``None`` for the pieces before it, and for what asks for another one."""
+        """The message, with its last piece; ``None`` for the pieces before it, and for what asks for another one. A
+        reply that waits at its party counts as read when its index comes."""
         piece = Piece.read(data)
+        if piece is not None and not is_request:
+            return self.sites[party].pieces.waiting[piece.name] if piece.is_index else None
         if piece is None or not piece.data:
             return data if piece is None else None
         if piece.number == 0:

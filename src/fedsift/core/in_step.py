@@ -12,13 +12,14 @@ Each conversation has a thread, but only one runs at any time, in a fixed order:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedsift.core.ledger import Entry, Ledger
-from fedsift.core.message import MOST_TOGETHER, pack, unpack
+from fedsift.core.message import MOST_TOGETHER, pack_parts, unpack
 from fedsift.core.progress import Work
+from fedsift.core.relayed import Parts, whole
 from fedsift.core.transports.base import Aborted, Delivery
 from fedsift.errors import MessageError
 
@@ -35,7 +36,7 @@ class Link(Protocol):
     @property
     def work(self) -> Work: ...
     def next_round(self) -> int: ...
-    def carry(self, requests: dict[str, bytes], limit: float | None) -> dict[str, Delivery]: ...
+    def carry(self, requests: Mapping[str, bytes | Parts], limit: float | None) -> dict[str, Delivery]: ...
 
 
 class Conversing(Protocol):
@@ -86,7 +87,7 @@ class Side(Generic[T]):
         self.group, self.turn = group, turn
         self.ledger, self.told, self.noted = Ledger(), 0, 0  # how much of it stands in the common one
         self.work = group.link.work if number == 0 else _Unwatched()
-        self.asked: dict[str, bytes] | None = None
+        self.asked: Mapping[str, bytes | Parts] | None = None
         self.limit: float | None = None
         self.given: dict[str, Delivery] = {}
         self.stopped = self.over = False
@@ -102,7 +103,7 @@ class Side(Generic[T]):
     def round(self) -> int:
         return self.group.round
 
-    def carry(self, requests: dict[str, bytes], limit: float | None) -> dict[str, Delivery]:
+    def carry(self, requests: Mapping[str, bytes | Parts], limit: float | None) -> dict[str, Delivery]:
         """Called by the exchange, in this conversation's thread: wait until all have asked, and for the answers."""
         if self.group.dead:
             raise Aborted
@@ -191,7 +192,7 @@ class _Group(Generic[T]):
         for side in asking:
             for name in side.asked or ():
                 together.setdefault(name, []).append(side)
-        sent = {name: pack([(side.asked or {})[name] for side in sides]) for name, sides in together.items()}
+        sent = {name: pack_parts([(side.asked or {})[name] for side in sides]) for name, sides in together.items()}
         limits = [side.limit for side in asking]
         limit = None if None in limits else sum(each for each in limits if each is not None)
         for side in asking:
@@ -218,7 +219,7 @@ def _apart(came: Delivery, count: int) -> list[Delivery]:
     if came.data is None or count == 1:
         return [came] * count
     try:
-        found = unpack(came.data)
+        found = unpack(whole(came.data))
     except MessageError:
         found = []
     if len(found) != count:  # an error of the site, say

@@ -18,6 +18,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from fedsift.core.relayed import Elsewhere as Elsewhere
+from fedsift.core.relayed import Holed, Parts, whole
 from fedsift.errors import MessageError, SecurityError
 
 MAGIC = b"FS"
@@ -41,6 +43,7 @@ _DTYPE_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _wire_types: dict[int, tuple[type, Callable[[bytes], object]]] = {}
 _wire_tags: dict[type, int] = {}
 _views: set[type] = set()
+_passed: set[type] = set()
 
 
 _messages: set[type] = set()
@@ -58,11 +61,12 @@ def is_message(kind: object) -> bool:
     return isinstance(kind, type) and kind in _messages
 
 
-def wire_type(tag: int, views: bool = False) -> Callable[[type], type]:
+def wire_type(tag: int, views: bool = False, passed: bool = False) -> Callable[[type], type]:
     """Let a class with ``to_bytes()`` and ``from_bytes(data)`` travel in messages under a fixed tag.
 
     Used by the secure layer alone; the tag is part of the format and never changes its meaning. With ``views`` it is
     read from a view of the message, which stays in memory as long as the view is used: large ones are not copied.
+    What is ``passed`` on may lie at a party still: it is read from an ``Elsewhere``, and its ``elsewhere()`` gives it.
     """
 
     def register(cls: Any) -> Any:
@@ -71,6 +75,8 @@ def wire_type(tag: int, views: bool = False) -> Callable[[type], type]:
         _wire_types[tag] = (cls, cls.from_bytes)
         if views:
             _views.add(cls)
+        if passed:
+            _passed.add(cls)
         _wire_tags[cls] = tag
         return cls
 
@@ -79,15 +85,20 @@ def wire_type(tag: int, views: bool = False) -> Callable[[type], type]:
 
 def encode(value: object) -> bytes:
     """The bytes of one value; ``MessageError`` if its type is not on the list."""
-    out: list[bytes] = [MAGIC, bytes([VERSION])]
+    return whole(compose(value))
+
+
+def compose(value: object, before: bytes = b"") -> bytes | Parts:
+    """The same to be sent: what lies elsewhere stays there until it goes out."""
+    out: list[bytes | Elsewhere] = [before, MAGIC, bytes([VERSION])]
     _write(value, out, 0)
-    data = b"".join(out)
-    if len(data) > MAX_BYTES:
-        raise MessageError(f"a message of {len(data):,} bytes is over the limit of {MAX_BYTES:,}: send it in pieces")
-    return data
+    size, here = sum(map(len, out)), [part for part in out if isinstance(part, bytes)]
+    if size - len(before) > MAX_BYTES:
+        raise MessageError(f"a message of {size:,} bytes is over the limit of {MAX_BYTES:,}: send it in pieces")
+    return b"".join(here) if len(here) == len(out) else Parts(out)
 
 
-def decode(data: bytes, max_bytes: int = MAX_BYTES) -> Any:
+def decode(data: bytes | Holed, max_bytes: int = MAX_BYTES) -> Any:
     """The value of one message; ``MessageError`` for anything else."""
     if len(data) > max_bytes:
         raise MessageError(f"a message of {len(data):,} bytes is over the limit of {max_bytes:,}")
@@ -95,8 +106,8 @@ def decode(data: bytes, max_bytes: int = MAX_BYTES) -> Any:
         raise MessageError("not a fedsift message")
     if len(data) < 4:
         raise MessageError("the message is truncated")
-    if data[2] != VERSION:
-        raise MessageError(f"message version {data[2]}, this fedsift reads version {VERSION}: use the same release")
+    if data[2:3] != bytes([VERSION]):
+        raise MessageError(f"message version {data[2:3][0]}, this fedsift reads {VERSION}: use the same release")
     reader = _Reader(data, 3)
     value = reader.value(0)
     if reader.position != len(data):
@@ -108,13 +119,15 @@ def _length(n: int) -> bytes:
     return struct.pack("<Q", n)[:6]  # 48 bits: more than MAX_BYTES, fixed width, no canonical-form questions
 
 
-def _write(value: Any, out: list[bytes], depth: int) -> None:
+def _write(value: Any, out: list[bytes | Elsewhere], depth: int) -> None:
     if depth > MAX_DEPTH:
         raise MessageError(f"a payload is nested deeper than {MAX_DEPTH} levels")
     tag = _wire_tags.get(type(value))
     if tag is not None:
-        body = value.to_bytes()
+        body = (value.elsewhere() if type(value) in _passed else None) or value.to_bytes()
         out += [bytes([tag]), _length(len(body)), body]
+    elif isinstance(value, Parts):
+        out += [bytes([_BYTES]), _length(len(value)), *value.parts]
     elif value is None:
         out.append(bytes([_NONE]))
     elif isinstance(value, (bool, np.bool_)):
@@ -168,7 +181,7 @@ def plain_message(value: object) -> object:
     return value
 
 
-def _write_array(array: np.ndarray, out: list[bytes]) -> None:
+def _write_array(array: np.ndarray, out: list[bytes | Elsewhere]) -> None:
     dtype = array.dtype.newbyteorder("<")
     if dtype not in _DTYPE_CODES:
         raise MessageError(f"a NumPy array of type {array.dtype} cannot be sent: only booleans, integers and floats")
@@ -181,7 +194,7 @@ def _write_array(array: np.ndarray, out: list[bytes]) -> None:
 class _Reader:
     """Walks once over the bytes; every read is checked against what is left."""
 
-    def __init__(self, data: bytes, position: int):
+    def __init__(self, data: bytes | Holed, position: int):
         self.data = data
         self.position = position
 
@@ -199,13 +212,18 @@ class _Reader:
     def block(self) -> bytes:
         return self.take(self.length())
 
-    def view(self) -> memoryview:
-        """A block where it lies: nothing is copied."""
+    def skip(self) -> tuple[int, int]:
+        """Where a block lies."""
         start, length = self.position + 6, self.length()
         if length > len(self.data) - start:
             raise MessageError("the message is truncated")
         self.position = start + length
-        return memoryview(self.data)[start : self.position]
+        return start, self.position
+
+    def view(self) -> memoryview:
+        """A block where it lies: nothing is copied."""
+        where = slice(*self.skip())
+        return memoryview(self.data)[where] if isinstance(self.data, bytes) else memoryview(self.data[where])
 
     def text(self) -> str:
         try:
@@ -256,7 +274,8 @@ class _Reader:
             result[key] = self.value(depth + 1)
         return result
 
-    def array(self) -> np.ndarray:
+    def array_head(self) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+        """Type, shape and bytes of an array."""
         code, ndim = self.take(2)
         dtype = _DTYPES.get(code)
         if dtype is None or ndim > 8:
@@ -265,6 +284,10 @@ class _Reader:
         size = dtype.itemsize
         for n in shape:
             size *= n  # Python integers: cannot wrap
+        return dtype, shape, size
+
+    def array(self) -> np.ndarray:
+        dtype, shape, size = self.array_head()
         body = self.take(size)
         if dtype == np.dtype("?") and body.strip(b"\x00\x01"):
             raise MessageError("a boolean array in the message holds other bytes than 0 and 1")
@@ -277,9 +300,40 @@ class _Reader:
             raise MessageError(f"unknown type tag {tag} in the message")
         cls, from_bytes = _wire_types[tag]
         try:
+            if cls in _passed and isinstance(self.data, Holed):
+                block = Elsewhere(self.data, *self.skip())
+                return from_bytes(cast(bytes, block) if block.missing else block.read())
             return from_bytes(cast(bytes, self.view()) if cls in _views else self.block())
         except SecurityError as error:
             raise MessageError(f"a {cls.__name__} in the message is not valid: {error}") from None
+
+
+def large_blocks(data: bytes, least: int) -> list[tuple[int, int]]:
+    """Where arrays and blocks of so many bytes or more lie in a message that was made here."""
+    reader = _Reader(data, 3)
+    found: list[tuple[int, int]] = []
+
+    def pass_over() -> None:
+        tag = reader.take(1)[0]
+        if tag == _FLOAT:
+            reader.take(8)
+        elif tag == _LIST:
+            for _ in range(reader.count()):
+                pass_over()
+        elif tag == _DICT:
+            for _ in range(reader.count()):
+                reader.skip()
+                pass_over()
+        elif tag == _ARRAY:
+            size = reader.array_head()[2]
+            found.append((reader.position, reader.position + size))
+            reader.position += size
+        elif tag not in (_NONE, _FALSE, _TRUE):
+            found.append(reader.skip())
+
+    if data[:2] == MAGIC:
+        pass_over()
+    return [(start, stop) for start, stop in found if stop - start >= least]
 
 
 def walk(value: object) -> Iterator[Any]:
@@ -306,7 +360,12 @@ MOST_TOGETHER = 64
 
 def pack(messages: Sequence[bytes]) -> bytes:
     """One message as it is, several behind each other."""
-    return messages[0] if len(messages) == 1 else _SEVERAL + encode(list(messages))
+    return whole(pack_parts(messages))
+
+
+def pack_parts(messages: Sequence[bytes | Parts]) -> bytes | Parts:
+    """The same to be sent: what lies elsewhere stays there until it goes out."""
+    return messages[0] if len(messages) == 1 else compose(list(messages), _SEVERAL)
 
 
 def unpack(data: bytes) -> list[bytes]:

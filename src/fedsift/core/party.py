@@ -22,7 +22,7 @@ from fedsift.core.arguments import AtMost
 from fedsift.core.binning import used_bins
 from fedsift.core.checks import LabelFacts, TableSize
 from fedsift.core.design import check_here, labelled
-from fedsift.core.exchange import Pieces, Request
+from fedsift.core.exchange import Request
 from fedsift.core.identity import Identity, private_generator, simulated_secret
 from fedsift.core.job import Job, Run, run_of
 from fedsift.core.labels import LabelCopy, label_copy
@@ -30,6 +30,7 @@ from fedsift.core.labels import Labels as Labels
 from fedsift.core.labels import read_labels as read_labels
 from fedsift.core.message import encode, plain_message
 from fedsift.core.operation import Operation, find_operation, operation
+from fedsift.core.pieces import Pieces
 from fedsift.core.state import ModelStore, undo
 from fedsift.core.state import State as State
 from fedsift.core.table import Table
@@ -71,7 +72,7 @@ class Site:
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
         self._caches: dict[str, tuple[object, dict[object, object]]] = {}
         self._lock = threading.Lock()
-        self._pieces = Pieces()
+        self.pieces = Pieces()
 
     @property
     def secret(self) -> bytes:
@@ -86,7 +87,7 @@ class Site:
 
     def receive(self, data: bytes) -> bytes:
         """Answer what comes over a wire: a request, or a piece of one or for one."""
-        return self._pieces.answer(data, self.handle)
+        return self.pieces.answer(data, self.handle)
 
     def handle(self, data: bytes) -> bytes:
         """Answer one request. Errors come back as data too, so that the coordinator can raise them by name."""
@@ -329,9 +330,6 @@ class Party:
         return f"Party {self.name!r}: {self.table!r}"
 
 
-# The operations every method needs.
-
-
 @operation(
     "core.count_table", discloses="control", about="number of rows and columns", reply=TableSize,
     times=MAX_VIEWS,
@@ -398,3 +396,5 @@ def end_session(party: Party, *, session: Annotated[str, AtMost(1000)]) -> None:
         site.runs.pop(session, None)
     elif run_of(session) in site.runs:
         site.runs[run_of(session)].answered.pop(session, None)
+    if not site.runs:
+        site.pieces.forget()

@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedsift.core.message import wire_type
+from fedsift.core.message import Elsewhere, wire_type
 from fedsift.errors import ParameterError, SealError
 
 PUBLIC_BYTES = 32
@@ -63,22 +63,25 @@ class SealKey:
         return cls(X25519PrivateKey.generate())
 
 
-@wire_type(34)
+@wire_type(34, passed=True)
 @dataclass(frozen=True, repr=False)
 class SealedBox:
-    """One sealed payload, as it travels."""
+    """One sealed payload, as it travels; at the coordinator a large one stays where it is until it is passed on."""
 
-    data: bytes
+    data: bytes | Elsewhere
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, bytes) or len(self.data) < OVERHEAD_BYTES:
+        if not isinstance(self.data, (bytes, Elsewhere)) or len(self.data) < OVERHEAD_BYTES:
             raise SealError(f"a sealed box has at least {OVERHEAD_BYTES} bytes; this one was cut short or is none")
 
     def __repr__(self) -> str:
         return f"SealedBox(<{len(self.data)} bytes>)"
 
     def to_bytes(self) -> bytes:
-        return self.data
+        return self.data if isinstance(self.data, bytes) else self.data.read()
+
+    def elsewhere(self) -> Elsewhere | None:
+        return self.data if isinstance(self.data, Elsewhere) else None
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SealedBox:
@@ -111,7 +114,8 @@ def unseal(
     There is one message for every reason of failure: what exactly did not match would help only a forger.
     """
     bindings = _bindings(sender, receiver, round, about, context)
-    ephemeral, ciphertext = box.data[:PUBLIC_BYTES], box.data[PUBLIC_BYTES:]
+    data = box.to_bytes()
+    ephemeral, ciphertext = data[:PUBLIC_BYTES], data[PUBLIC_BYTES:]
     try:
         secrets = _agree(key, ephemeral, sender) + _agree(key, peer, sender)
         box_key = _derive(secrets, "sealed box", ephemeral, peer, key.public)

@@ -27,7 +27,7 @@ class Recording(Transport):
     def exchange(self, requests: dict[str, bytes], timeout: float | None) -> dict[str, Delivery]:
         self.log += [("coordinator", name, each) for name, data in requests.items() for each in unpack(data)]
         replies = self.inner.exchange(requests, timeout)
-        given = {name: reply.data for name, reply in replies.items() if reply.data is not None}
+        given = {name: reply.data for name, reply in replies.items() if isinstance(reply.data, bytes)}
         self.log += [(name, "coordinator", each) for name, data in given.items() for each in unpack(data)]
         return replies
 

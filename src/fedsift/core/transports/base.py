@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from fedsift.core.relayed import Holed
+
 
 class Aborted(Exception):
     """The job was ended from outside while parties were asked; ``waiting`` are those that had not answered yet."""
@@ -18,9 +20,10 @@ class Aborted(Exception):
 
 @dataclass(frozen=True)
 class Delivery:
-    """What came back from one party: reply bytes, or the reason why there are none."""
+    """What came back from one party: reply bytes, or the reason why there are none. A transport gives bytes; of a large
+    reply a part is still at its party."""
 
-    data: bytes | None
+    data: bytes | Holed | None
     seconds: float
     failure: str = ""  # "", "timeout" or "gone"
 

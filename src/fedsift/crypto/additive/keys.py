@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsift.core.message import wire_type
+from fedsift.core.message import Elsewhere, wire_type
 from fedsift.crypto.additive import okamoto_uchiyama, paillier
 from fedsift.crypto.kernel import shared
 from fedsift.errors import CiphertextError, OverflowGuard, ParameterError
@@ -54,6 +54,7 @@ _SCHEME_CODES = {"ou": 1, "paillier": 3}
 _SCHEME_NAMES = {"ou": "Okamoto-Uchiyama", "paillier": "Paillier"}
 _CHECKED = 1 << 12  # numbers whose range is checked that are worth a thread of their own
 _AT_ONCE = 1 << 18  # numbers that are encrypted together: what is in memory beside the result
+_HEADER = 31  # bytes before the numbers of a vector
 _KEY_BLOCK = 64  # bytes; a public key takes a whole number of blocks on the wire
 
 
@@ -68,16 +69,17 @@ def generate_key(scheme: str = "auto", bits: int = MIN_BITS) -> SecretKey:
     return SecretKey(scheme, bits, _BACKENDS[scheme].generate(bits))
 
 
-@wire_type(33, views=True)
+@wire_type(33, views=True, passed=True)
 class Ciphertexts:
     """A vector of ciphertexts under one key. Opaque: only the key's methods compute with it.
 
-    What came in a message stays as bytes until somebody computes with it: the coordinator only passes it on.
+    What came in a message stays as bytes until somebody computes with it: the coordinator only passes it on, and does
+    not even hold it where it is large (``there``).
     """
 
     def __init__(
         self, scheme: str, bits: int, fingerprint: bytes, payload: Any = None, raw: bytes | memoryview | None = None,
-        key: Any = None,
+        key: Any = None, there: Elsewhere | None = None,
     ):  # fmt: skip
         self.scheme = scheme
         self.bits = bits
@@ -85,12 +87,13 @@ class Ciphertexts:
         self._payload = payload
         self._raw = raw  # fixed-width values, one after the other
         self._key = key  # the back-end's public key, known once a ``PublicKey`` has taken the vector for its own
+        self._there = there  # header and all
 
     @property
     def payload(self) -> Any:
         """The numbers, in the form in which ``montgomery`` computes; what no encryption gives is refused here."""
-        raw = self._raw
         if self._payload is None:
+            raw = self._bytes()
             self._check_range(raw)
             self._payload = self._key.modulus.load(raw, self._width)
             self._raw = None  # not held twice
@@ -120,13 +123,15 @@ class Ciphertexts:
         return f"{_SCHEME_NAMES[self.scheme]} {self.bits} bits"
 
     def __len__(self) -> int:
+        if self._there is not None:
+            return (len(self._there) - _HEADER) // self._width
         return len(self._payload) if self._raw is None else len(self._raw) // self._width
 
     def take(self, positions: Sequence[int] | np.ndarray) -> Ciphertexts:
         rows = np.asarray(positions, dtype=np.int64)
         if self._payload is not None:
             return self._with(self._key.modulus.take(self._payload, rows))
-        return self._with(raw=np.frombuffer(self._raw or b"", np.uint8).reshape(-1, self._width)[rows].tobytes())
+        return self._with(raw=np.frombuffer(self._bytes(), np.uint8).reshape(-1, self._width)[rows].tobytes())
 
     @staticmethod
     def concat(parts: Sequence[Ciphertexts]) -> Ciphertexts:
@@ -141,7 +146,12 @@ class Ciphertexts:
     def _with(self, payload: Any = None, raw: bytes | None = None) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, raw, self._key)
 
+    def elsewhere(self) -> Elsewhere | None:
+        return self._there
+
     def _bytes(self) -> bytes | memoryview:
+        if self._there is not None:
+            self._raw, self._there = self._there.read(_HEADER), None
         if self._raw is None:
             self._raw = self._key.modulus.dump(self._payload, self._width)
         return self._raw
@@ -153,15 +163,17 @@ class Ciphertexts:
         return header + len(self).to_bytes(6, "little") + self._width.to_bytes(4, "little") + raw
 
     @classmethod
-    def from_bytes(cls, data: bytes | memoryview) -> Ciphertexts:
-        scheme, bits, fingerprint, rest = _read_header(data, "ciphertext vector")
+    def from_bytes(cls, data: bytes | memoryview | Elsewhere) -> Ciphertexts:
+        there = data if isinstance(data, Elsewhere) else None
+        head = data.read(0, _HEADER) if isinstance(data, Elsewhere) else data[:_HEADER]
+        scheme, bits, fingerprint, rest = _read_header(head, "ciphertext vector")
         if len(rest) < 10:
             raise CiphertextError("a ciphertext vector is truncated")
         count, width = int.from_bytes(rest[:6], "little"), int.from_bytes(rest[6:10], "little")
-        body = rest[10:]
-        if width != _BACKENDS[scheme].width(bits) or len(body) != count * width:
+        if width != _BACKENDS[scheme].width(bits) or len(data) - _HEADER != count * width:
             raise CiphertextError("a ciphertext vector is truncated or has the wrong width")
-        return cls(scheme, bits, fingerprint, raw=body)
+        body = None if isinstance(data, Elsewhere) else data[_HEADER:]
+        return cls(scheme, bits, fingerprint, raw=body, there=there)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Ciphertexts.from_bytes, (self.to_bytes(),)

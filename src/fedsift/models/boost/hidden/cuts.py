@@ -23,7 +23,7 @@ from fedsift.mpc.ring import Ring
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-_PIECE = 1 << 25  # elements of a masked piece (256 MB): longer tables send their cuts in several messages
+_PIECE = 7_500_000  # elements of a masked piece (60 MB): larger tables send their cuts in several messages
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,9 @@ class Layout:
         return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
 
     def pieces(self, rows: int) -> list[tuple[int, int]]:
-        """First and last candidate of each piece: whole columns, together not too large for a message."""
-        ends, pieces, first = self.starts[1:].tolist(), [], 0
-        for column, end in enumerate(ends):
-            following = ends[column + 1] if column + 1 < len(ends) else None
-            if following is None or (following - first) * rows > _PIECE:
-                if end > first:
-                    pieces.append((first, end))
-                first = end
-        return pieces
+        """First and last candidate of each piece: neighbours, as many as fit a message with all rows."""
+        total, step = int(self.counts.sum()), max(1, _PIECE // max(1, rows))
+        return [(first, min(first + step, total)) for first in range(0, total, step)]
 
     def tree(self, columns: Numbers) -> TreeCuts:
         """The candidates of a tree that may use these columns: first the cuts, then the blocks."""

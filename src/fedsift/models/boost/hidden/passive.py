@@ -89,10 +89,11 @@ class OwnCuts:
         return cls(fitted, codes, Layout(counts, np.array([not b.ordered for b in fitted], dtype=bool)))
 
     def bits(self, first: int, last: int) -> np.ndarray:
-        """Rows x candidates, for whole columns from ``first`` to ``last``."""
+        """Rows x candidates, from ``first`` to ``last`` of all columns together."""
         starts = self.layout.starts
-        inside = [c for c in range(len(self.bins)) if first <= starts[c] < last and self.layout.counts[c]]
-        return np.hstack([candidate_bits(self.bins[c], self.codes[:, c]) for c in inside])
+        inside = np.flatnonzero((starts[:-1] < last) & (starts[1:] > first) & (self.layout.counts > 0)).tolist()
+        found = np.hstack([candidate_bits(self.bins[c], self.codes[:, c]) for c in inside])
+        return found[:, first - starts[inside[0]] :][:, : last - first]
 
     def cut(self, candidates: Numbers) -> Cut:
         """What candidates of one column mean."""
