@@ -53,7 +53,7 @@ Row = dict[str, Any]
 #: Attacks that know less than another one, and are run where that one succeeds.
 WEAKER = {"rounded_scores_of_result": "scores_of_result", "ranks_of_result": "scores_of_result"}
 #: Cells that take longest are begun first.
-SLOW = ("all", "arcene", "secureboost", "flafe", "madelon", "leukemia", "pso_evffs", "fedsdg", "colon")
+SLOW = ("auto", "boruta", "top_gain", "arcene", "secureboost", "flafe", "madelon", "leukemia", "pso_evffs", "colon")
 
 
 def load(name: str, data: Path, rows: int) -> tuple[Any, Any, tuple[Any, Any] | None]:

@@ -10,7 +10,6 @@ is none of the method's default any more, whatever it was when it was measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from exposure_cases import Case
@@ -25,8 +24,6 @@ SIZES = {
     "max_trees", "models", "n_bins", "n_estimators", "n_features", "n_operands", "pairs", "penalty", "popsize",
     "pretrain_epochs", "refinements", "refit_epochs", "rounds", "squares", "stage_epochs",
 }  # fmt: skip
-#: Rows that say nothing of their parameters are of a time when these were the defaults.
-BEFORE: dict[str, Any] = {"protection": dict.fromkeys(("top_gain", "boruta", "pso_evffs"), "coordinator")}
 
 
 def told(made: Any) -> dict[str, str]:
@@ -47,14 +44,10 @@ def method_of(case: Case) -> str:
 
 
 def measured(case: Case, cell: Cell) -> Mapping[str, str]:
-    """With which parameters the rows of a cell were measured."""
+    """With which parameters the rows of a cell were measured: those of the case, where they do not say (rows of a time
+    before they did; a level of trees that was the default then stands in the case's name)."""
     written = next((row["parameters"] for row in cell.now if row.get("parameters")), None)
-    if written is not None:
-        return dict(written)
-    made = case.make()
-    chosen = case.make.keywords if isinstance(case.make, partial) else {}
-    was = {p: repr(of[made.name]) for p, of in BEFORE.items() if made.name in of and p not in chosen}
-    return {**told(made), **was}
+    return dict(written) if written is not None else told(case.make())
 
 
 def is_smaller(method: str, parameters: Mapping[str, str]) -> bool | None:

@@ -38,14 +38,15 @@ nothing to guess and baseline. Version is the commit that was measured.
 **Attacks are lower bounds**: a figure that shows nothing is no proof that there is nothing, and a pass of
 [`fedsift audit`](audit.md) is none either. What nobody has thought of yet is not on this page.
 
-Two parties (four in a grid), at most 800 rows of each set where no other number is given, trees, rounds and epochs
-lowered: an attack reads the first ones as it would the last ones, but of more trees it reads more cells (see "as many
-trees"; of wide tables `explain` measures twelve columns). Where a method fits others (`auto`, `stable`) each of these
-jobs is attacked, the figure that adds most stands. In one process nobody is sent a result: `keep_result`, the end of
-a deployed job, is added as `Selection.for_party` makes it. Scores and first components do not say which of two classes
-is which: that bit is given to attacks and baselines alike. Sites have no policy here: the [rules of a site](party.md)
-(bits of exact numbers, sides of cuts, rows of a view, noise under a budget) refuse some of these runs, statistics of
-many columns and large searches with boosted trees above all.
+Two parties (four in a grid), at most 800 rows of each set where no other number is given, rounds and epochs lowered:
+an attack reads the first ones as it would the last ones; of wide tables `explain` measures twelve columns. Of more
+trees it reads more cells, so the bare name of a selector or model on trees is the run that a user gets who names
+nothing else; "few trees" and "small swarm" are smaller ones, and another level of protection stands in the name. Where
+a method fits others (`auto`, `stable`) each of these jobs is attacked, the figure that adds most stands. In one process
+nobody is sent a result: `keep_result`, the end of a deployed job, is added as `Selection.for_party` makes it. Scores
+and first components do not say which of two classes is which: that bit is given to attacks and baselines alike. Sites
+have no policy here: the [rules of a site](party.md) (bits of exact numbers, sides of cuts, rows of a view, noise under
+a budget) refuse some of these runs, statistics of many columns and large searches with boosted trees above all.
 
 A line "gone" is no measurement: the message that the attack read is
 not sent any more, and its success is put at the guess. What is sent in its place has attacks of its own, or a written
@@ -132,13 +133,20 @@ def _glance(cells: dict[str, dict[str, Cell]]) -> list[str]:
              "What the best attack of a cell adds to guess and baseline, in its own measure; a dot is at most "
              f"{ADDS}, what is taken", "for noise. Which attack that is stands below. Refused: the method or the label "
              "holder does not take the set, in a", "word why; the whole sentence stands under every figure. Too long: "
-             "given up after so many seconds of a processor. Not", "run: nothing stands against it but its time (the "
-             "attacks on the 500 columns of Madelon take minutes for one method).", "",
+             "given up after so many seconds of a processor, which", "stand there too; beside it what a smaller run "
+             "showed. Not run: nothing stands against it but its time.", "",
              f"| method | {' | '.join(SIX)} |", f"|--|{'--:|' * len(SIX)}"]  # fmt: skip
-    for method, sets in cells.items():
-        if set(every_case()[method].sets) >= set(SIX):
-            lines.append(f"| {method} | {' | '.join(_short(sets.get(name)) for name in SIX)} |")
+    for method, case in every_case().items():
+        if set(case.sets) >= set(SIX):
+            sets, smaller = (cells.get(each, {}) for each in (method, case.smaller))
+            lines.append(f"| {method} | {' | '.join(_beside(sets.get(name), smaller.get(name)) for name in SIX)} |")
     return lines
+
+
+def _beside(cell: Cell | None, smaller: Cell | None) -> str:
+    """A run that took too long, or was not made, with what a smaller one showed."""
+    lacking = cell is None or bool(cell.given_up)
+    return f"{_short(cell)}; smaller: {_short(smaller)}" if lacking and smaller else _short(cell)
 
 
 def _short(cell: Cell | None) -> str:

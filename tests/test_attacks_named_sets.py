@@ -39,9 +39,12 @@ class Line:
 TALL = ("wdbc", "phishing", "bank", "default")
 WIDE = ("colon", "leukemia", "arcene")
 LINES = {
-    1: Line(("top_gain", "pso_evffs"), TALL, ("passive", "coordinator"), quick=("wdbc",)),
+    1: Line(
+        ("top_gain, coordinator, few trees", "pso_evffs, coordinator, small swarm"), TALL, ("passive", "coordinator"),
+        quick=("wdbc",),
+    ),
     2: Line(("hostile draw_rows",), TALL, ("coordinator",), quick=TALL),
-    3: Line(("secureboost, early stopping", "fedsdg"), TALL, ("passive",), quick=("wdbc",)),
+    3: Line(("secureboost, coordinator, early stopping", "fedsdg"), TALL, ("passive",), quick=("wdbc",)),
     6: Line(("sffs", "information_value", "gini", "muse"), WIDE, ("passive",), luck=0.1, quick=("colon", "leukemia")),
     7: Line(
         ("federated_lasso", "vertical_logistic", "hyfdca"), ("sonar", "musk", "colon"), ("passive",),

@@ -142,19 +142,45 @@ def row_of(case: str, value: float, **more) -> dict:
 
 def test_the_figure_of_a_method_is_that_of_a_run_as_large_as_by_default(monkeypatch):
     page, defaults = script("exposure_page"), script("exposure_defaults")
-    large = "top_gain, as many trees as by default"
-    rows = [row_of("top_gain", 0.6), row_of("top_gain, all", 0.45), row_of("top_gain, three runs", 0.99)]
-    monkeypatch.setattr(page, "rows_of", lambda: rows)
-    lowered = defaults.worst_by_default("top_gain")
-    assert lowered is not None
-    assert lowered[1], "it says that the run was a smaller one"
     told = defaults.told(METHODS["top_gain"](protection="coordinator"))
-    rows.append(row_of(large, 0.85, parameters=told))
-    default = METHODS["top_gain"]().protection
+    rows = [
+        row_of("top_gain, coordinator", 0.85, parameters=told), row_of("top_gain, coordinator, few trees", 0.6),
+        row_of("top_gain, coordinator, three runs", 0.99), row_of("top_gain, few trees", 0.45),
+    ]  # fmt: skip
+    monkeypatch.setattr(page, "rows_of", lambda: rows)
     found = defaults.worst_by_default("top_gain")
-    assert (found[0]["value"], found[1]) == ((0.85, False) if default == "coordinator" else (0.45, True))
-    rows.append(row_of(large, 0.5, commit="b", parameters=defaults.told(METHODS["top_gain"]())))
-    assert defaults.worst_by_default("top_gain")[0]["value"] == (0.6 if default == "coordinator" else 0.5)
+    assert (found[0]["value"], found[1]) == (0.45, True), "it says that the run was a smaller one"
+    rows.append(row_of("top_gain", 0.44, parameters=defaults.told(METHODS["top_gain"]())))
+    found = defaults.worst_by_default("top_gain")
+    assert (found[0]["value"], found[1]) == (0.45, True), "a smaller run that shows more stands"
+    rows.append(row_of("top_gain", 0.5, commit="b", parameters=defaults.told(METHODS["top_gain"]())))
+    found = defaults.worst_by_default("top_gain")
+    assert (found[0]["value"], found[1]) == (0.5, False)
+
+
+def test_the_bare_name_of_a_case_on_trees_is_the_run_of_a_user_who_names_nothing():
+    """And a level of protection that is named is the one that is run."""
+    cases, told = script("exposure_models").every_case(), script("exposure_defaults").told
+    for name in ("top_gain", "boruta", "pso_evffs", "auto"):
+        assert told(cases[name].make()) == told(METHODS[name]()), name
+        assert cases[name].rows == script("exposure_cases").ROWS
+    made = cases["secureboost"].make()
+    assert told(made) == told(type(made)())
+    for name, case in cases.items():
+        if name.startswith(("top_gain", "boruta", "pso_evffs", "secureboost")):
+            parameters = told(case.make()) if hasattr(case.make(), "get_params") else {}
+            levels = {"coordinator", "all", "open"} & set(name.split(", "))
+            assert not parameters or not levels or parameters["protection"] == repr(*levels), name
+            assert not case.smaller or case.smaller in cases, name
+
+
+def test_beside_a_run_that_took_too_long_stands_what_a_smaller_one_showed(monkeypatch):
+    page = script("exposure_page")
+    given_up = row_of("boruta", 0.0, attack="", note="too long: not ended after 600 CPU-s")
+    monkeypatch.setattr(page, "rows_of", lambda: [given_up, row_of("boruta, few trees", 0.43)])
+    (line,) = [line for line in page.render().splitlines() if line.startswith("| boruta |") and "too long" in line]
+    assert "| too long; smaller: +0.030 |" in line
+    assert "| not run |" in line
 
 
 def test_a_row_of_another_form_than_the_default_is_no_figure_of_the_method(monkeypatch):
