@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedsift as fs
 from fedsift.core.identity import introduce
+from fedsift.core.job import Job
+from fedsift.core.table import Table
 from fedsift.site.site import PolicySite
 from fedsift.statistics.job import StatisticsJob
 from hostile.coordinator import Hostile, policy, refused
+from hostile.test_readings import FILTERS, NOISY, ROWS, rare_labels
 
 
 def read(hostile: Hostile, cuts: np.ndarray) -> np.ndarray:
@@ -70,3 +75,55 @@ def test_a_design_that_learns_from_them_is_not_touched():
     for design in ({"event": "bank.died"}, {"label": "bank.relapse"}):
         job = hostile.job(*fs.GiniFilter().announcement(), design=design)
         assert hostile.announced(job.canonical) == {"ok": None}
+
+
+# --- labels by draws of rows, and by the number of classes, where nothing counted them --------------------------------
+
+
+def drawn_rows(hostile: Hostile, job: Job, rows: np.ndarray) -> dict[str, Any]:
+    """A stratified draw of these rows, in a run of its own."""
+    asked = {"session": hostile.begin(job, to=("bank",)), "job": job.hash}
+    hostile.send("bank", "core.define_view", **asked, view="some", rows=rows)
+    told = {"train": 0.5, "stratify": True, "seed": 0, "task": "auto"}
+    reply = hostile.send("bank", "core.draw_rows", **asked, on="some", **told)
+    hostile._control("bank", "core.end_session", "", {"session": asked["session"]})
+    return reply
+
+
+@pytest.mark.parametrize("form", ["under noise", "alone", "of other persons"])
+def test_no_number_of_draws_tells_the_labels(form):
+    """Each stratified draw of other rows is an equation about labels. 400 of them in jobs with an epsilon of 0.001,
+    whose bits were kept by atoms that such a job does not cut, gave every label (AUC 1.000); so did 1,000 of sets of
+    fifties of rows in a job of the label holder alone, in which nobody else holds rows of the same people."""
+    hostile = Hostile(rows=ROWS)
+    alone = {"parties": ("bank",)} if form == "alone" else {}
+    job = hostile.of(NOISY if form == "under noise" else FILTERS["exact"], **alone)
+    if form == "of other persons":
+        job = hostile.of(fs.RandomFeatures(n_features=1), partition="horizontal", active=None,
+                         label_parties=("bank", "shop"))  # fmt: skip
+    rng, told = np.random.default_rng(0), 0
+    for _ in range(40):
+        parts = rng.choice(ROWS // 50, 5, replace=False)
+        reply = drawn_rows(hostile, job, np.flatnonzero(np.isin(np.arange(ROWS) // 50, parts)))
+        told += "ok" in reply
+    assert 0 < told < 6, "each row has room for one or two, and the same draw again is the same"
+    refused(reply, "max_bits")
+
+
+def test_the_size_of_an_encrypted_reply_counts_like_the_number_of_classes():
+    """Of three classes one is rare: whether it is among some rows is how many numbers each ciphertext has room for."""
+    hostile = rare_labels()
+    frame = hostile.sites["bank"].table.to_polars().to_pandas()
+    frame.loc[(np.arange(ROWS) % 20 > 0) & (np.arange(ROWS) % 2 == 0), "outcome"] = "perhaps"
+    hostile.sites["bank"] = PolicySite("bank", Table.read(frame, id="id", label="outcome", name="bank"), policy())
+    base, told = np.flatnonzero(np.arange(ROWS) % 20)[:60], 0
+    for row in range(80, 140):
+        job = hostile.of(NOISY)
+        asked = {"session": hostile.begin(job), "job": job.hash}
+        hostile.send("bank", "core.define_view", **asked, view="some", rows=np.union1d(base, [row]))
+        encrypt = {"scheme": "auto", "task": "auto", "answers": 1, "weight_bits": 10}
+        reply = hostile.send("bank", "tables.encrypt_every_class", **asked, on="some", **encrypt)
+        told += "ok" in reply
+        hostile.end(asked["session"])
+    assert told <= ROWS // 10 + 1
+    refused(reply, "max_bits")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fedsift.core.job import Job, other_form
+from fedsift.core.operation import Operation
 from fedsift.crypto.dp import epsilon_to_rho
 from fedsift.evaluate.announced import find_job, listed
 
@@ -19,6 +20,11 @@ def is_noisy(job: Job) -> bool:
     steps = [each for each in listed(job.method, job.purpose) if not other_form(each, job)]
     readable = [each for each in steps if each.opened_form in READABLE]
     return all(each.epsilon for each in readable)
+
+
+def carries_none(marked: Operation) -> bool:
+    """Whether a step tells something readable without noise: it is exact in a job with noise as well."""
+    return marked.opened_form in READABLE and not marked.epsilon
 
 
 def spent(job: Job) -> tuple[float, float]:

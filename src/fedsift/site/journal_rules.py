@@ -13,7 +13,8 @@ count a tenth: a coordinator that chooses models and asks for their scores would
 by row would exceed any such budget at once, and has limits of its own (``journal_rows.py``): how often the label holder
 reads scores of a row (predictions), and on how many sides of cuts it hears that a row lies, over the trees of all jobs.
 The answer counts too: which of its columns were kept tells a party something about the labels. So does a refusal, one
-bit each.
+bit each, and a stratified draw of rows, whoever hears it. What a job with noise tells without any (such a draw, how
+many classes there are) counts as in any other job.
 
 The same number told again to the same reader, by the same step of the same job about the same rows, tells nothing new
 and is counted once. Not so a figure of the answer: the score of another model may be equal, and that is news.
@@ -34,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.identity import simulated_secret
-from fedsift.core.job import NEUTRAL, PREDICTIONS, Job
+from fedsift.core.job import PREDICTIONS, Job
 from fedsift.core.ledger import row_by_row
 from fedsift.core.message import encode
 from fedsift.core.operation import Operation
@@ -44,17 +45,16 @@ from fedsift.errors import DataError, OperationRefused, PolicyRefused
 from fedsift.site.answer_bits import answer_bits
 from fedsift.site.journal import Journal, Line, RowSet, a_day_ago, now
 from fedsift.site.journal_atoms import Whole
-from fedsift.site.journal_noise import is_noisy, spent
+from fedsift.site.journal_noise import carries_none, is_noisy, spent
+from fedsift.site.journal_readers import COORDINATOR, NOBODY, RESULT, reader_of_noise, readers_of
 from fedsift.site.journal_rows import ROW_BY_ROW, SIDES, check_few, check_scores, check_sides
 from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.journal")
 
-COORDINATOR, NOBODY = "coordinator", "nobody"
 ANSWER, ALIGNMENT, REFUSAL = "the answer", "alignment", "refusal"
 FEW_IDS = "alignment of few ids"  # for predictions
 ROWS, DESCRIBED = "rows", "number of classes"
-RESULT = "result"  # who opens a figure of the answer itself
 #: What a figure of the answer counts where nobody who holds rows gets it: budgets of 0.1 bits a row then let out less
 #: than one bit a row, however many models, evaluations and values are asked for.
 NEUTRAL_PART = 0.1
@@ -98,19 +98,18 @@ class JournalRules:
         rows = self._row_set(asked)
         if (asked.run, asked.marked.id, rows.id) in self._written and not self._refused:
             return
-        try:
-            with self._writing(asked.marked.short_name) as journal:
-                self._enter_noise(asked, rows)
-                exact = not is_noisy(asked.job) and asked.marked.releases is not row_by_row
-                self._check_left(asked.marked.short_name, asked.job, rows if exact else None)
-                if exact:
-                    self._cut(asked, rows)
-                    self._enter_answer(asked, rows)
-                journal.keep_set(rows, exact=exact)
-        except PolicyRefused as refusal:
-            if refusal.rule == "min_rows":
-                self.note_refusal(asked.marked, asked.job, asked.run)
-            raise
+        with self._entering(asked) as journal:
+            self._enter_noise(asked, rows)
+            noisy = is_noisy(asked.job)
+            exact = (carries_none(asked.marked) or not noisy) and asked.marked.releases is not row_by_row
+            self._check_left(asked.marked.short_name, asked.job, rows if exact else None)
+            if noisy and asked.job.role_of(self.party) == "active":
+                self._describe(asked, rows)
+            if exact:
+                self._cut(asked, rows)
+            if exact and not noisy:
+                self._enter_answer(asked, rows)
+            journal.keep_set(rows, exact=exact)
 
     def enter_rows(self, asked: Asked, *, told: bool) -> None:
         """The rows of a step that has no line of its own: what it does depends on them too (how many categories there
@@ -120,23 +119,25 @@ class JournalRules:
         kind = (asked.run, DESCRIBED if told else ROWS, rows.id)
         if kind in self._written and not self._refused:
             return
-        try:
-            with self._writing(asked.marked.short_name) as journal:
-                self._check_left(asked.marked.short_name, asked.job)
-                if not is_noisy(asked.job):
-                    self._cut(asked, rows)
-                    journal.keep_set(rows, exact=True)
-                elif told and not journal.has("row_set = ? AND operation = ?", rows.id, DESCRIBED):
-                    journal.keep_set(rows, exact=False)
-                    journal.add(
-                        self._line(asked, rows, operation=DESCRIBED, readers=COORDINATOR, form=REFUSAL, statistics=1,
-                                   bits=1.0, counted=1.0)
-                    )  # fmt: skip
-        except PolicyRefused as refusal:
-            if refusal.rule == "min_rows":
-                self.note_refusal(asked.marked, asked.job, asked.run)
-            raise
+        with self._entering(asked) as journal:
+            self._check_left(asked.marked.short_name, asked.job)
+            if not is_noisy(asked.job):
+                self._cut(asked, rows)
+                journal.keep_set(rows, exact=True)
+            elif told:
+                self._describe(asked, rows)
         self._written.add(kind)
+
+    def _describe(self, asked: Asked, rows: RowSet) -> None:
+        """Under noise: how many classes the label has in these rows is told as it is, also by how large a step's reply
+        is. Once for each row set."""
+        if self.journal.has("row_set = ? AND operation = ?", rows.id, DESCRIBED):
+            return
+        self.journal.keep_set(rows, exact=False)
+        self.journal.add(
+            self._line(asked, rows, operation=DESCRIBED, readers=COORDINATOR, form=REFUSAL, statistics=1, bits=1.0,
+                       counted=1.0)
+        )  # fmt: skip
 
     def _cut(self, asked: Asked, rows: RowSet) -> None:
         if self.journal.known(rows):
@@ -179,13 +180,14 @@ class JournalRules:
         total = self.journal.total_rho() + rho
         self.policy.check_total_epsilon(self.party, asked.marked.short_name, rho_to_epsilon(total, DELTA))
         self.journal.add(
-            self._line(asked, rows, operation=asked.marked.id, readers=self._reader(asked.job), form="noise",
-                       epsilon=epsilon, rho=rho, note=self._with(asked.job.parties) + (VOID if void else ""))
+            self._line(asked, rows, operation=asked.marked.id, readers=reader_of_noise(asked.job, self.party),
+                       form="noise", epsilon=epsilon, rho=rho,
+                       note=self._with(asked.job.parties) + (VOID if void else ""))
         )  # fmt: skip
 
     def _is_void(self, asked: Asked, rows: RowSet) -> bool:
         """Whether the reader has exact numbers about the same rows: noise does not keep it from them any more."""
-        reader, inside = self._reader(asked.job), self.journal.inside(rows)
+        reader, inside = reader_of_noise(asked.job, self.party), self.journal.inside(rows)
         told = [line.row_set for line in self.journal.lines() if line.bits > 0 and reader in line.readers.split(", ")]
         void = any(inside[self.journal.members(row_set)].any() for row_set in set(told) if row_set)
         if void and self.policy.max_epsilon is not None:
@@ -200,7 +202,7 @@ class JournalRules:
 
     def write(self, asked: Asked, value: Any) -> None:
         """The line of a reply that is about to leave, and its bits."""
-        marked, readers = asked.marked, self._readers(asked)
+        marked, readers = asked.marked, readers_of(asked.marked, asked.job, self._holders(asked.job))
         released = marked.released(value)
         if released.by_row:
             holders = tuple(name for name in self._holders(asked.job) if asked.job.role_of(name) == "active")
@@ -209,7 +211,7 @@ class JournalRules:
             return
         noisy = bool(marked.epsilon) and spent(asked.job)[1] > 0
         bits = 0.0 if noisy else released.bits
-        counted = bits if not {COORDINATOR, NOBODY} & set(readers) else 0.0
+        counted = bits if not {COORDINATOR, NOBODY} & set(readers) or marked.opened_form == "pseudonymous" else 0.0
         if marked.opened_by == RESULT and readers == (COORDINATOR,):
             counted = bits * NEUTRAL_PART
         rows = self._row_set(asked)
@@ -250,17 +252,6 @@ class JournalRules:
             journal.keep_set(rows, exact=False)
             journal.add_up(self._line(asked, rows, **told, statistics=sides, bits=part))
 
-    def _readers(self, asked: Asked) -> tuple[str, ...]:
-        """Who can read it: ``("coordinator",)`` is one who holds no rows of these people; this party is none."""
-        job, opened_by = asked.job, asked.marked.opened_by
-        if asked.marked.opened_form in ("control", "ciphertext", "masked"):
-            return (NOBODY,)
-        if opened_by in (COORDINATOR, RESULT):
-            runs = [name for name in dict.fromkeys((job.coordinator, job.submitter)) if name in self._holders(job)]
-            return tuple(runs) or (COORDINATOR,)
-        roles = {"active": ("active",), "passive": ("passive",)}.get(opened_by, ("active", "passive"))
-        return tuple(name for name in self._holders(job) if job.role_of(name) in roles) or (COORDINATOR,)
-
     def _holders(self, job: Job) -> tuple[str, ...]:
         """The other parties that hold rows of the same people.
 
@@ -273,14 +264,12 @@ class JournalRules:
         lines = self.journal.lines(f"form = '{ALIGNMENT}'")
         return {name for line in lines for name in line.readers.split(", ")}
 
-    def _reader(self, job: Job) -> str:
-        return COORDINATOR if job.coordinator in (NEUTRAL, self.party) else job.coordinator
-
     # -- budgets ---------------------------------------------------------------------------------------------------
 
     def _charge(self, asked: Asked, rows: RowSet, bits: float) -> None:
         if bits <= 0:
             return
+        self._cut(asked, rows)  # bits are kept by atoms
         inside = self.journal.inside(rows)
         self.journal.keep_atoms(self.journal.atoms.charged(inside, bits, rows.persons))
         self._check_left(asked.marked.short_name, asked.job, rows)
@@ -363,6 +352,17 @@ class JournalRules:
                 "it cannot write its journal, and nothing leaves without a line there. Try again later; its own log "
                 "says why",
             ) from None  # fmt: skip
+
+    @contextlib.contextmanager
+    def _entering(self, asked: Asked) -> Iterator[Journal]:
+        """The same for rows that are entered; that too few would be told apart is a refusal that tells something."""
+        try:
+            with self._writing(asked.marked.short_name) as journal:
+                yield journal
+        except PolicyRefused as refusal:
+            if refusal.rule == "min_rows":
+                self.note_refusal(asked.marked, asked.job, asked.run)
+            raise
 
     def _known(self, operation: str) -> Whole:
         """The numbers of the table's rows; those that are new are entered, as rows that no release was about."""
