@@ -22,6 +22,7 @@ from fedsift.select.pso.swarm import Bounds, Swarm, decode, first_swarm, learn, 
 from fedsift.select.top_gain import TopGain, sizes_to_try
 
 SMALL = {"popsize": 3, "iterations": 2, "models": 2, "max_trees": 2, "max_depth": 2, "folds": 2}
+SMALL["protection"] = "coordinator"  # the swarm is the same at every level
 
 
 def table(n=70, columns=8, seed=0):
@@ -147,7 +148,8 @@ def test_lockstep_models_do_not_influence_each_other():
 def test_the_swarm_finds_the_columns_that_matter(final):
     X, y = table()
     fed = fs.Federation.split(X, y, parties=2)
-    swarm = PsoEvffs(**{**SMALL, "popsize": 6}, final=final).fit(fed)
+    level = "all" if final == "best" else "coordinator"
+    swarm = PsoEvffs(**{**SMALL, "popsize": 6, "protection": level}, final=final).fit(fed)
     assert "f0" in swarm.selected_["party1"] or "f5" in swarm.selected_["party2"]
     facts = swarm.details_
     assert facts["fits_done"] <= facts["fits_asked"] == 6 * 2 * 2

@@ -30,7 +30,7 @@ from fedsift.models.boost.model import SecureBoostClassifier, SecureBoostRegress
 from fedsift.models.boost.plan import fold_rules
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, cross_validate, flat, uses
-from fedsift.models.boost.settings import check_boosting, serves, tree_settings
+from fedsift.models.boost.settings import WEIGHED_OPENLY, check_boosting, serves, tree_settings
 from fedsift.select.base import Outcome, Selector, check_choice, check_number
 from fedsift.select.pso.swarm import (
     HYPER,
@@ -64,7 +64,9 @@ class PsoEvffs(Selector):
     n_features : how many columns a vote may keep; ``None`` means a third of all.
     refit : fit a final model on the selected columns (``model_``).
     checkpoint : a file; an interrupted search goes on from it.
-    protection, first_tree_local, min_cell, min_leaf, scheme : as in ``SecureBoostClassifier``.
+    protection, first_tree_local, min_cell, min_leaf, scheme : as in ``SecureBoostClassifier``. At the default, ``"all"``,
+        a fit costs about a hundred times the bytes of ``"coordinator"``, where the label holder hears which rows of so
+        many nodes go left that it places most of the others' cells (sites under default rules refuse it).
 
     Examples
     --------
@@ -83,6 +85,7 @@ class PsoEvffs(Selector):
     leaks = "what SecureBoost gives away for every particle; coordinator: masks, hyper-parameters, one score a model"
     operations = together(OPERATIONS, SecureBoostClassifier.operations)
     cell_parameters = ("min_cell", "min_leaf")
+    otherwise = WEIGHED_OPENLY
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class PsoEvffs(Selector):
         n_features: int | None = None,
         refit: bool = True,
         checkpoint: str | None = None,
-        protection: str = "coordinator",
+        protection: str = "all",
         first_tree_local: bool = True,
         min_cell: int = 10,
         min_leaf: int = 5,
