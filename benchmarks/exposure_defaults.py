@@ -26,7 +26,9 @@ SIZES = {
     "pretrain_epochs", "refinements", "refit_epochs", "rounds", "squares", "stage_epochs",
 }  # fmt: skip
 #: Rows that say nothing of their parameters are of a time when these were the defaults.
-BEFORE: dict[str, Any] = {"protection": dict.fromkeys(("top_gain", "boruta", "pso_evffs"), "coordinator")}
+BEFORE: dict[str, Any] = {
+    "protection": dict.fromkeys(("top_gain", "boruta", "pso_evffs"), "coordinator"), "n_estimators": {"top_gain": 30},
+}  # fmt: skip
 
 
 def told(made: Any) -> dict[str, str]:
@@ -61,7 +63,8 @@ def is_smaller(method: str, parameters: Mapping[str, str]) -> bool | None:
     """Whether less was done than by default; ``None`` where it is no default run, but another form of the method."""
     default = told(METHODS[method]())
     differ = {name for name in default if parameters.get(name, default[name]) != default[name]}
-    return bool(differ) if differ <= SIZES else None
+    more = {name for name in differ & {"n_estimators"} if int(parameters[name]) > int(default[name])}
+    return bool(differ - more) if differ <= SIZES else None
 
 
 def worst_by_default(method: str) -> tuple[Row, bool] | None:

@@ -60,6 +60,7 @@ class TopGain(Selector):
     operations = OPERATIONS
     cell_parameters = ("min_cell", "min_leaf")
     otherwise = WEIGHED_OPENLY
+    _steps = 6  # numbers of columns that cross-validation tries
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class TopGain(Selector):
         details: dict[str, object] = {}
         size = self.n_features
         if size is None:
-            sizes = sizes_to_try(columns, self.max_share)
+            sizes = sizes_to_try(columns, self.max_share, self._steps)
             boosters = []
             for rule, gain in zip(rules, ranked[1:]):
                 order = np.argsort(-flat(gain, fed), kind="stable")
@@ -172,7 +173,7 @@ class TopGain(Selector):
         )  # fmt: skip
 
 
-def sizes_to_try(columns: int, share: float, steps: int = 6) -> list[int]:
+def sizes_to_try(columns: int, share: float, steps: int) -> list[int]:
     """Numbers of columns, evenly spaced in ratio, up to a share of all."""
     most = max(1, round(share * columns))
     return sorted({round(float(k)) for k in np.geomspace(1, most, steps)})
