@@ -254,7 +254,7 @@ def test_top_gain_chooses_k_by_cross_validation():
     assert "f5" in found.selected_["party2"]
     curve = {c["columns"]: c["score"] for c in found.details_["curve"]}
     assert curve[2] > curve[1]
-    assert sizes_to_try(60, 1 / 3)[-1] == 20
+    assert sizes_to_try(60, 1 / 3, 6)[-1] == 20
     assert flat({"party1": np.zeros(4), "party2": np.ones(4)}, fed).tolist() == [0] * 4 + [1] * 4
 
 

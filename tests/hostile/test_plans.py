@@ -65,6 +65,23 @@ def test_rows_of_the_coordinator_s_choice_are_refused(method, rows):
         grown(MADE[method], {}, {"rows": rows})
 
 
+def of_fold(**changed: Any) -> dict[str, Any]:
+    return {"rows": fold_rules(3, 0)[0], **changed}
+
+
+def test_a_model_of_a_fold_may_be_smaller_than_the_job_s_and_no_larger():
+    """It compares numbers of columns. A smaller one shows less; on all rows there is none but the job's own."""
+    method = MADE["top_gain"]
+    grown(method, of_fold(n_estimators=1, settings={"max_depth": 1}))
+    larger = [{"n_estimators": 3}, {"n_estimators": 0}, {"settings": {"max_depth": 3}}]
+    for changed in (*larger, {"subsample": 0.5}, {"seed": 3}, {"bins": 200}):
+        with pytest.raises(OperationRefused, match="accepted job"):
+            grown(method, of_fold(**changed))
+    for changed in ({"n_estimators": 1}, {"settings": {"max_depth": 1}}):
+        with pytest.raises(OperationRefused, match="accepted job"):
+            grown(method, changed)
+
+
 @pytest.mark.parametrize("changed", [{"gamma": -1.0}, {"gamma": 21.0}, {"reg_lambda": 1e9}, {"max_depth": 3}], ids=str)
 def test_what_a_swarm_tries_is_inside_its_ranges(changed):
     with pytest.raises(OperationRefused, match="accepted job"):

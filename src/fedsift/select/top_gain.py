@@ -1,15 +1,16 @@
 """Top-k by SecureBoost gain, with k chosen by cross-validation: the plain method that must stand beside the swarm.
 
-One booster over all columns ranks them by the gain of their splits. For each fold of the training rows the ranking is
+One booster over all columns ranks them by the gain of their splits. For each fold of the training rows a ranking is
 made anew without that fold, boosters on the best k columns are scored on it for several k, and the k with the highest
-mean score, less a price for each column, wins. All folds, and all k, grow in lock-step; which rows a fold has, only the
-label holder knows.
+mean score, less a price for each column, wins. Boosters of folds compare numbers of columns with each other and are
+nobody's model: they have half as many trees, a level less deep. Rankings, then all folds and all k, grow in lock-step:
+what is dear is a tree after another, not one beside another. Which rows a fold has, only the label holder knows.
 
 Where ``n_features`` is more than the columns that the booster cuts, a booster over the columns that are left ranks them
 next, and so on; fewer are kept only where no column that is left has any gain, and ``details_`` says so.
 
 What is given away is SecureBoost's (docs/secureboost.md), and to the coordinator the gain of each column. With some
-thirty boosters over the same rows the label holder would place most cells of the others' columns from left and right of
+twenty boosters over the same rows the label holder would place most cells of the others' columns from left and right of
 node rows, so that the default is the level at which nobody is told these.
 """
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from fedsift.core.federation import Federation
 from fedsift.models.boost.growing import Booster
-from fedsift.models.boost.plan import fold_rules
+from fedsift.models.boost.plan import Plain, fold_rules
 from fedsift.models.boost.results import METRICS
 from fedsift.models.boost.scoring import OPERATIONS, Protection, by_party, flat, held_out, uses
 from fedsift.models.boost.settings import WEIGHED_OPENLY, check_boosting, serves, tree_settings
@@ -38,7 +39,7 @@ class TopGain(Selector):
     price : what keeping every column would cost, in units of the score; k columns cost their share of it.
     folds, metric : of the cross-validation; ``auto`` is AUC or R2.
     n_estimators, max_depth, learning_rate, multi_output, n_bins, gamma, reg_lambda, min_child_weight : as in
-        SecureBoostClassifier.
+        SecureBoostClassifier, of the booster that ranks.
     protection, first_tree_local, min_cell, min_leaf, scheme : likewise, but the default is ``"all"``. What that cannot
         do (rows that count differently, ``multi_output``) is refused; ``"coordinator"`` can, and shows what it shows.
 
@@ -59,6 +60,7 @@ class TopGain(Selector):
     operations = OPERATIONS
     cell_parameters = ("min_cell", "min_leaf")
     otherwise = WEIGHED_OPENLY
+    _steps = 6  # numbers of columns that cross-validation tries
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class TopGain(Selector):
         price: float = 0.01,
         folds: int = 3,
         metric: str = "auto",
-        n_estimators: int = 30,
+        n_estimators: int = 16,
         max_depth: int = 4,
         learning_rate: float = 0.3,
         multi_output: bool = False,
@@ -121,15 +123,15 @@ class TopGain(Selector):
         columns = sum(fed.n_columns.values())
         whole = self._booster(by_party(fed, np.arange(columns)))
         rules = fold_rules(self.folds, int(self.random_state)) if self.n_features is None else []
-        ranked = uses(fed, [whole, *(replace(whole, rows=rule) for rule in rules)], protection, "gain")
+        ranked = uses(fed, [whole, *(self._of_fold(whole.columns, rule) for rule in rules)], protection, "gain")
         details: dict[str, object] = {}
         size = self.n_features
         if size is None:
-            sizes = sizes_to_try(columns, self.max_share)
+            sizes = sizes_to_try(columns, self.max_share, self._steps)
             boosters = []
             for rule, gain in zip(rules, ranked[1:]):
                 order = np.argsort(-flat(gain, fed), kind="stable")
-                boosters += [replace(self._booster(by_party(fed, order[:k])), rows=rule) for k in sizes]
+                boosters += [self._of_fold(by_party(fed, order[:k]), rule) for k in sizes]
             scores = held_out(fed, boosters, protection, self.metric).reshape(len(rules), len(sizes)).mean(axis=0)
             size = sizes[int(np.argmax(scores - self.price * np.array(sizes) / columns))]
             details["curve"] = [{"columns": k, "score": float(s)} for k, s in zip(sizes, scores)]
@@ -158,6 +160,12 @@ class TopGain(Selector):
             gain = gain + more * (gain[gain > 0].min() / (2 * more.max()))
         return gain
 
+    def _of_fold(self, columns: dict[str, np.ndarray], rule: dict[str, Plain]) -> Booster:
+        """A smaller one, on the rows of a fold: it takes part in a comparison alone."""
+        whole = self._booster(columns)
+        settings = replace(whole.settings, max_depth=max(1, self.max_depth - 1))
+        return replace(whole, rows=rule, n_estimators=-(-self.n_estimators // 2), settings=settings)
+
     def _booster(self, columns: dict[str, np.ndarray]) -> Booster:
         return Booster(
             tree_settings(self), columns, self.n_estimators, bins=self.n_bins, multi_output=bool(self.multi_output),
@@ -165,7 +173,7 @@ class TopGain(Selector):
         )  # fmt: skip
 
 
-def sizes_to_try(columns: int, share: float, steps: int = 8) -> list[int]:
+def sizes_to_try(columns: int, share: float, steps: int) -> list[int]:
     """Numbers of columns, evenly spaced in ratio, up to a share of all."""
     most = max(1, round(share * columns))
     return sorted({round(float(k)) for k in np.geomspace(1, most, steps)})

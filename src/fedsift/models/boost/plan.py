@@ -76,7 +76,8 @@ class Plan:
 
 def _other_than(job: Job, plan: Plan) -> str:
     """Which setting of the plan the accepted job does not allow; empty where it allows all. What its method has no
-    parameter for is as usual; what a search varies (``max_trees`` says that there is one) has its ranges."""
+    parameter for is as usual; what a search varies (``max_trees`` says that there is one) has its ranges, and a model
+    of a fold's rows may have fewer trees that are less deep."""
     told, searched = job.parameters, "max_trees" in job.parameters
     by_gradient = told.get("sampling_method") == "gradient_based"
     usual = {**asdict(Plan(TreeSettings(), 0)), **asdict(TreeSettings())}
@@ -91,10 +92,12 @@ def _other_than(job: Job, plan: Plan) -> str:
     if searched:
         ranges = {"bins": SEARCHED_BINS, "max_depth": (1, told["max_depth"]), "n_estimators": (1, told["max_trees"]),
                   "gamma": (0, SEARCHED_PENALTY), "reg_lambda": (0, SEARCHED_PENALTY)}  # fmt: skip
-        for name, (low, high) in ranges.items():
-            if not low <= found[name] <= high:
-                return name
-    free = {"settings", "min_rows", "rows", *(ranges if searched else ())}
+    elif plan.rows.get("kind") == "fold":
+        ranges = {name: (1, wanted[name]) for name in ("max_depth", "n_estimators")}
+    for name, (low, high) in ranges.items():
+        if not low <= found[name] <= high:
+            return name
+    free = {"settings", "min_rows", "rows", *ranges}
     other = next((name for name in found if name not in free and found[name] != wanted[name]), "")
     return other or ("" if plan.rows in _allowed_rows(job) else "rows")
 
