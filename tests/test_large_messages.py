@@ -14,9 +14,13 @@ from fedsift.core.exchange import Exchange
 from fedsift.core.message import encode
 from fedsift.core.pieces import Piece
 from fedsift.core.transports.base import Delivery, Transport
+from fedsift.crypto import oprf
 from fedsift.crypto.sealed_box import SealedBox
+from fedsift.errors import OperationRefused
 from fedsift.models.boost.hidden import cuts
 from fedsift.models.boost.hidden.passive import hide_cuts
+from fedsift.mpc.pairs import meet_all
+from fedsift.select.muse import row_secrets
 
 ROWS = 400
 
@@ -46,6 +50,30 @@ def test_candidate_cuts_go_in_pieces_that_may_end_inside_a_column(monkeypatch, p
     np.testing.assert_array_equal(found, expected)
     sizes = [[line.bytes for line in each.ledger.entries if "_cuts" in line.operation] for each in (whole, fed)]
     assert max(sizes[1]) < 3 * 8 * ROWS + 1000 < max(sizes[0])
+
+
+def test_blinded_ids_are_raised_in_blocks_and_some_parties_at_a_time(monkeypatch):
+    whole = fs.Muse(n_features=3).fit(federation(3))
+    monkeypatch.setattr(row_secrets, "_BLOCK_BYTES", 32 * 150)
+    cut = fs.Muse(n_features=3).fit(federation(3))
+    assert cut.selected_ == whole.selected_
+    assert cut.scores_["score"].tolist() == whole.scores_["score"].tolist()
+    sizes = [[line.bytes for line in each.ledger_.entries if "raise" in line.operation] for each in (whole, cut)]
+    assert len(sizes[0]) == 4 < len(sizes[1])
+    assert max(sizes[1]) < 32 * 150 + 1000 < max(sizes[0])
+
+
+def test_a_holder_raises_no_more_ids_of_a_party_than_there_are_rows():
+    """Each raised point is a question to the key: a coordinator has no more of them than the protocol needs."""
+    fed, points = federation(), oprf.hash_to_group([b"a guess"])
+    with fed.session("muse", fs.Muse().get_params()) as run:
+        meet_all(run, circle=row_secrets.CIRCLE)
+        run.ask(row_secrets.matching_keys, to=run.parties)
+        raised = run.ask(row_secrets.raise_rows, to=run.active, lists={run.active: points * (ROWS - 1)})
+        assert len(raised[run.active]) == 32 * (ROWS - 1)
+        run.ask(row_secrets.raise_rows, to=run.active, lists={run.active: points})
+        with pytest.raises(OperationRefused, match="more ids of"):
+            run.ask(row_secrets.raise_rows, to=run.active, lists={run.active: points})
 
 
 METHODS = {

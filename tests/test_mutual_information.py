@@ -20,7 +20,7 @@ from fedsift.core.message import decode, encode, walk
 from fedsift.core.party import Party, Site
 from fedsift.core.table import Table
 from fedsift.core.transports.base import Delivery
-from fedsift.select.muse import fresh_orders
+from fedsift.select.muse import fresh_orders, row_secrets
 from fedsift.select.muse import mutual_information as mi
 from fedsift.select.muse.contingency import (
     Entropies,
@@ -158,9 +158,9 @@ def test_pair_secrets_are_fresh_for_every_run_and_cannot_be_brought_back():
             peer = fed._link.transport.sites["party2"].sessions[run._session][Matching].seeds["party1"]
             assert peer == seeds[-1]
             with pytest.raises(errors.OperationRefused, match="as often as it declares"):
-                run.ask(mi.blind_rows, to="party1", factors=[])
+                run.ask(row_secrets.blind_rows, to="party1", factors=[])
             with pytest.raises(errors.OperationRefused, match="as often as it declares"):
-                run.ask(mi.number_rows, to="party1", points=b"", factors=[])
+                run.ask(row_secrets.number_rows, to="party1", points=b"", factors=[])
     assert seeds[0] != seeds[1]
 
 

@@ -23,9 +23,7 @@ number twice, so that even a coordinator that asks again cannot get two lists in
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,18 +35,16 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import Between
 from fedsift.core.federation import Federation
 from fedsift.core.message import message
-from fedsift.core.operation import Array, ByName, operation
+from fedsift.core.operation import Array, operation
 from fedsift.core.party import Party, Task
-from fedsift.crypto import oprf
-from fedsift.crypto.sealed_box import frame
-from fedsift.errors import AlignmentError, DataError, OperationRefused, ReplyError
+from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.mpc.pairs import OPERATIONS as HANDSHAKE
-from fedsift.mpc.pairs import circle_of, meet_all
+from fedsift.select.muse import row_secrets
 from fedsift.select.muse.contingency import MAX_BINS, Entropies, column_codes, label_codes, pair_information
 from fedsift.select.muse.fresh_orders import in_fresh_orders
-from fedsift.select.muse.state import Binned, Blinded, Factor, Matching
+from fedsift.select.muse.row_secrets import agree
+from fedsift.select.muse.state import Binned, Matching
 
-CIRCLE, FACTOR = "muse", "muse factor"
 Columns = Annotated[NDArray[np.int64], Between(-1, 10**7)]
 
 
@@ -75,89 +71,6 @@ class Prepared:
 LABEL = -1  # stands for the label among the label holder's columns
 _MESSAGE_BYTES = 1 << 24  # bin codes in one reply
 _THREADED_FROM = 100_000  # bin codes; below this a thread costs more than it brings
-
-
-# --- row and pair secrets ---------------------------------------------------------------------------------------------
-
-
-@operation(
-    "muse.matching_keys", when="epsilon=none", discloses="control",
-    about="a random number that names the party's secret factor", reply=str, times=1,
-)  # fmt: skip
-def matching_keys(party: Party) -> str:
-    factor: Factor = party.keys.setdefault(FACTOR, Factor(secrets.token_hex(8), oprf.OprfKey.generate()))
-    return factor.name
-
-
-def _known_rows(party: Party, factors: list[str]) -> dict[str, bytes]:
-    """Row secrets from earlier runs under the same factors, by id. They never leave the site."""
-    known: dict[str, bytes] = party.keys.setdefault("muse rows", {}).setdefault(tuple(factors), {})
-    return known
-
-
-@operation(
-    "muse.blind_rows",
-    when="epsilon=none",
-    discloses="masked",
-    about="ids of rows not yet matched, each blinded by a secret exponent",
-    opened="nobody",
-    reply=bytes,
-    after="muse.matching_keys",
-    times=1,
-)
-def blind_rows(party: Party, *, factors: list[str]) -> bytes:
-    known = _known_rows(party, factors)
-    seen = ("muse rows", *factors) in party._cache
-    fresh = [] if seen else [each for each in party.table.ids if each not in known]
-    secret, blinded = oprf.blind([each.encode() for each in fresh])
-    party.keep(Blinded(fresh, secret))
-    return blinded
-
-
-@operation(
-    "muse.raise_rows", when="epsilon=none", discloses="masked", receives="masked",
-    about="blinded ids, raised to this party's secret factor", opened="nobody", reply=ByName(bytes),
-    after="muse.matching_keys", times=1,
-)  # fmt: skip
-def raise_rows(party: Party, *, lists: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: oprf.evaluate(party.keys[FACTOR].key, points) for name, points in lists.items()}
-
-
-@operation(
-    "muse.number_rows",
-    when="epsilon=none",
-    discloses="pseudonymous",
-    receives="masked",
-    about="a check value of the set of row secrets, equal at all parties that hold the same rows",
-    reply=bytes,
-    after="muse.blind_rows",
-    times=1,
-)
-def number_rows(party: Party, *, points: bytes, factors: list[str]) -> bytes:
-    """Finish the row secrets, order the rows by them, and derive the secrets shared with each other party."""
-    met = circle_of(party, CIRCLE)
-    order, digest = _row_order(party, points, factors)
-    # A handshake gives a pair's secret once: asking again cannot bring back the orders of an earlier batch.
-    seeds = {name: met.secret(name, "muse pair", digest) for name in met.peers}
-    party.keep(Matching(order, seeds, dict.fromkeys(seeds, 0)))
-    return hashlib.sha256(frame(b"fedsift same rows", digest)).digest()[:16]
-
-
-def _row_order(party: Party, points: bytes, factors: list[str]) -> tuple[np.ndarray, bytes]:
-    """Positions of this view's rows in the order of their secrets, and a digest of those secrets."""
-    known = _known_rows(party, factors)
-    blinded = party.held(Blinded)
-    party.state.pop(Blinded)  # one answer to one list
-    outputs = oprf.finalize([each.encode() for each in blinded.ids], blinded.secret, points)
-    size = oprf.OUTPUT_BYTES
-    known.update({each: outputs[i * size : i * size + 32] for i, each in enumerate(blinded.ids)})
-
-    def ordered() -> tuple[np.ndarray, bytes]:
-        row_secrets = [known[each] for each in party.table.ids]
-        order = np.array(sorted(range(len(row_secrets)), key=row_secrets.__getitem__), dtype=np.int64)
-        return order, hashlib.sha256(b"".join(sorted(row_secrets))).digest()
-
-    return party.cached(("muse rows", *factors), ordered)
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------
@@ -263,8 +176,7 @@ class Pairs:
 
 
 OPERATIONS = (
-    *HANDSHAKE, matching_keys, blind_rows, raise_rows, number_rows, prepare_columns, matched_codes,
-    own_information,
+    *HANDSHAKE, *row_secrets.OPERATIONS, prepare_columns, matched_codes, own_information,
 )  # fmt: skip
 
 
@@ -281,28 +193,7 @@ class BinMatching:
         self._batch = 0
         self._code_bits = 8
         if len(fed.parties) > 1:
-            self._agree(keys)
-
-    def _agree(self, keys: str) -> None:
-        """Row secrets, once for rows that were never matched before, and pair secrets for this run."""
-        fed = self.fed
-        holders = [fed.active, *fed.passive[:1]][: 2 if keys == "two" else 1]
-        meet_all(fed, circle=CIRCLE)
-        given = fed.ask(matching_keys, to=fed.parties)
-        factors = [given[name] for name in holders]
-        lists = fed.ask(blind_rows, to=fed.parties, factors=factors)
-        for holder in holders if any(lists.values()) else []:
-            lists = fed.ask(raise_rows, to=holder, lists=lists)
-            if set(lists) != set(fed.parties) or not all(isinstance(points, bytes) for points in lists.values()):
-                raise ReplyError(holder, "raise_rows", "it did not raise the list of every party")
-        each = {name: {"points": lists[name]} for name in fed.parties}
-        checks = fed.ask(number_rows, to=fed.parties, each=each, factors=factors)
-        odd = [name for name in fed.parties if checks[name] != checks[fed.parties[0]]]
-        if odd:
-            raise AlignmentError(
-                f"parties {fed.parties[0]!r} and {odd[0]!r} do not hold the same rows; align the federation first "
-                "(Federation.from_tables with id=...)"
-            )
+            agree(fed, keys)
 
     def prepare(self, *, n_bins: int, binning: str) -> dict[str, np.ndarray]:
         """Bin the columns; the entropies of each party's columns (and, at the label holder, of the label last)."""

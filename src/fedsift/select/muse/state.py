@@ -19,6 +19,13 @@ class Factor:
 
 
 @dataclass(frozen=True)
+class Raised:
+    """Of how many ids of each party this one has raised the blinded form, in the whole job."""
+
+    ids: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Blinded:
     """Ids on their way to secrets, and what takes the blind off."""
 
