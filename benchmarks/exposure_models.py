@@ -9,14 +9,32 @@ Line 13 of the first review is a demonstration in the tests: nothing of it can b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from exposure_cases import CASES, SIX, TOLD, Case, model, selector
+
+from fedsift.core.federation import Federation
+from fedsift.models.boost.model import SecureBoostClassifier
 
 BOOST = ("boost.model", "SecureBoostClassifier")
 NETWORK = ("splitnn.model", "SplitNN")
 TALL = ("bank", "default", "phishing")
+
+
+def many_predictions() -> Callable[[Federation], None]:
+    """Ten models, each grown on a fifth of the first rows, and all of them predict the rest."""
+
+    def conversation(fed: Federation) -> None:
+        first, rest = np.split(np.arange(fed.n_rows), [2 * fed.n_rows // 3])
+        for number in range(10):
+            dealt = np.random.default_rng(number // 5).permutation(first)
+            grown = SecureBoostClassifier(n_estimators=10, max_depth=4, **TOLD)
+            grown.fit(fed.view(rows=np.sort(dealt[number % 5 :: 5]))).predict(fed.view(rows=rest))
+
+    return conversation
+
 
 MODELS: dict[str, Case] = {
     "secureboost": Case(model(*BOOST), smaller="secureboost, all, few trees"),
@@ -33,6 +51,7 @@ MODELS: dict[str, Case] = {
     "secureboost, coordinator, early stopping": Case(
         model(*BOOST, **TOLD, n_estimators=3, max_depth=2, early_stopping_rounds=2)
     ),
+    "secureboost, coordinator, many predictions": Case(many_predictions, (*TALL, "wdbc")),
     "secureboost, open": Case(model(*BOOST, n_estimators=20, protection="open"), ("wdbc", "phishing"), rows=2000),
     "splitnn": Case(model(*NETWORK, epochs=3), rows=2000),
     "splitnn, epsilon 1": Case(model(*NETWORK, epochs=3, label_epsilon=1.0)),

@@ -7,28 +7,29 @@ import pandas as pd
 import pytest
 
 import fedsift as fs
-from fedsift.audit.attacks.cut_bits import bits_give_cells
+from fedsift.audit.attacks.cut_bits import bits_give_cells, predictions_give_cells
 from fedsift.audit.recording import Recording, record_sites
 from fedsift.core.federation import Federation
 from fedsift.core.identity import introduce
 from fedsift.core.transports.inprocess import InProcess
 from fedsift.errors import PolicyRefused
+from fedsift.methods import METHODS
 from fedsift.models.boost.bins import held_bits
 from fedsift.site.journal_rows import SIDES
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
-from hostile.coordinator import policy
+from hostile.coordinator import ALIGNMENT, DEFAULT_EXCEPTIONS, policy
 
 ROWS, COLUMNS = 600, 8
 #: Of the shop's cells that nobody could guess, the share that the label holder may place before a site has refused.
 MOST = 0.5
 
 
-def sites(rules: Policy) -> dict[str, PolicySite]:
+def sites(rules: Policy, rows: int = ROWS) -> dict[str, PolicySite]:
     """A shop whose columns all bear on the label, so that trees cut all of them."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(ROWS, COLUMNS + 2))
-    y = (X.sum(axis=1) + X[:, 0] * X[:, 1] + rng.normal(size=ROWS) > 0).astype(int)
+    X = rng.normal(size=(rows, COLUMNS + 2))
+    y = (X.sum(axis=1) + X[:, 0] * X[:, 1] + rng.normal(size=rows) > 0).astype(int)
     frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(COLUMNS + 2)])
     bank, shop = frame.iloc[:, :2].assign(outcome=y), frame.iloc[:, 2:]
     return introduced(
@@ -121,3 +122,85 @@ def test_the_open_form_counts_too():
 
 def test_what_a_column_holds_is_the_logarithm_of_its_bins():
     assert held_bits(np.array([31, 1, 0])) == pytest.approx(6.0)
+
+
+# --- predictions: of rows that a model did not learn from the label holder hears sides for the first time -------------
+
+SMALL = {"n_estimators": 10, "max_depth": 4, "protection": "coordinator"}
+LEARNT, OTHERS = np.arange(ROWS // 2), np.arange(ROWS // 2, ROWS)
+MANY = 2700
+
+
+def lets_predict(**rules: object) -> Policy:
+    """The label holder lets predictions go to the coordinator; a default one keeps them to itself."""
+    return policy(exceptions=[*DEFAULT_EXCEPTIONS, ALIGNMENT, "boost.predicted", "boost.route_rows"], **rules)
+
+
+def these(fed: Federation, rows: np.ndarray) -> Federation:
+    """Some of the rows, under a job that needs nothing else."""
+    with fed.session(*METHODS["all"]().announcement()) as run:
+        view = run.view(rows=rows)
+    return fed.named_view(view._view)
+
+
+def sides_of(parties: dict[str, PolicySite]) -> list[tuple[str, float]]:
+    return [(line.operation, line.bits) for line in parties["shop"].journal.journal.lines(f"form = '{SIDES}'")]
+
+
+@pytest.mark.parametrize("protection", ["coordinator", "open"])
+def test_a_prediction_of_the_rows_that_it_grew_on_tells_nothing_new(protection, tmp_path):
+    parties = sites(lets_predict(max_bits="any"))
+    fed = federation(parties)
+    model = fs.SecureBoostClassifier(**{**SMALL, "protection": protection}).fit(fed)
+    grown = sides_of(parties)
+    assert len(grown) == 1
+    model.predict(fed)
+    model.save(tmp_path, fed)
+    fs.SecureBoostClassifier.load(tmp_path, fed).predict(fed)
+    assert sides_of(parties) == grown
+    model.predict(these(fed, LEARNT))  # whose sides are told is looked at for all rows of a prediction together
+    assert len(sides_of(parties)) > 1
+
+
+def test_a_prediction_of_other_rows_counts_as_much_as_trees_that_grow_on_them_and_once():
+    parties = sites(lets_predict())
+    fed = federation(parties)
+    model = fs.SecureBoostClassifier(**SMALL).fit(these(fed, LEARNT))
+    ((_, grown),) = sides_of(parties)
+    model.predict(these(fed, OTHERS))
+    told = [bits for operation, bits in sides_of(parties) if operation == "boost.route_hidden"]
+    assert sum(told) == pytest.approx(grown), "a side a level of each tree that cuts this party's columns"
+    model.predict(these(fed, OTHERS))
+    assert [bits for operation, bits in sides_of(parties) if operation == "boost.route_hidden"] == told
+
+
+def many_models(models: int, refused: list[PolicyRefused]) -> object:
+    """Each grown on other rows than are predicted: no row is told of by growing trees more than a site lets out."""
+
+    def conversation(fed: Federation) -> object:
+        first, rest = np.arange(MANY - 300), np.arange(MANY - 300, MANY)
+        for number in range(models):
+            dealt = np.random.default_rng(number // 5).permutation(first)
+            try:
+                model = fs.SecureBoostClassifier(**SMALL).fit(these(fed, np.sort(dealt[number % 5 :: 5])))
+                model.predict(these(fed, rest))
+            except PolicyRefused as error:
+                refused.append(error)
+                break
+        return fed
+
+    return conversation
+
+
+def predicted(seen: Recording) -> float:
+    told = predictions_give_cells.run(seen["bank"], seen.truth)
+    return (told.value - told.guess) / (1.0 - told.guess)
+
+
+def test_many_models_tell_of_the_rows_that_they_predict_until_the_site_refuses():
+    refused: list[PolicyRefused] = []
+    loose = record_sites(sites(lets_predict(max_sides="any", min_rows=5), MANY), "bank", many_models(15, refused))
+    assert not refused, "so many predictions of a row are allowed"
+    strict = record_sites(sites(lets_predict(min_rows=5), MANY), "bank", many_models(15, refused))
+    assert [(error.rule, error.operation) for error in refused] == [("max_sides", "route_hidden")]
+    assert predicted(strict) < 0.4 < predicted(loose), "two fifths, as of trees that grow (docs/party.md)"

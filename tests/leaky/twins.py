@@ -21,6 +21,7 @@ from fedsift.core.design import Design
 from fedsift.core.party import Site
 from fedsift.core.table import Table
 from fedsift.engineer.flafe.importance import BINS
+from fedsift.models.boost.model import SecureBoostClassifier
 from fedsift.models.vertical_additive import VerticalAdditive
 from fedsift.select.filters.sffs import SFFS
 from fedsift.select.knockoffs import Knockoffs
@@ -167,6 +168,14 @@ def boosted_table():
     return X, (X[:, :8].sum(axis=1) + X[:, 30:32].sum(axis=1) + rng.normal(0, 2.0, 200) > 0).astype(int)
 
 
+def many_predictions(fed):
+    """Nobody counts what predictions of the same rows by many models tell."""
+    for seed in range(20):
+        model = SecureBoostClassifier(n_estimators=8, max_depth=4, random_state=seed, protection="coordinator")
+        model.fit(fed.view(rows=np.random.default_rng(seed).permutation(150)[:100]))
+        model.predict(fed.view(rows=np.arange(150, 300)))
+
+
 MAKERS: dict[str, Callable[[], Recording]] = {
     "folds": split(unrelated, draws.cross_validation([0])),
     "draws": split(unrelated, ask_for_draws(draws.draw_rows, calls=24)),
@@ -242,6 +251,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "sides": split(noisy, samples.parted_at("shop.f6", [-0.7, 0.0, 0.7])),
     "weighted products": split(lambda: wide(60, 120), samples.products_of_many_columns, fresh=wide(400, 120, seed=1)),
     "shared bits": split(lambda: noisy(1000), measures.shares_under_one_mask),
+    "predictions": split(noisy, many_predictions),
     "weighted counts": split(
         lambda: noisy(400),
         samples.counts_of_any_weights(Design(weight="bank.w")),
@@ -306,6 +316,7 @@ TWINS = {
     "dual_scores_give_columns": Twin("every round", "bank"),
     "gates_give_labels": Twin("gates", "shop"),
     "bits_give_cells": Twin("bits", "bank"),
+    "predictions_give_cells": Twin("predictions", "bank"),
     "products_at_holder": Twin("told products", "bank"),
     "products_at_party": Twin("told products", "shop"),
     "importance_of_operands": Twin("importances", "shop"),

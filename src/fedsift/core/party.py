@@ -160,8 +160,8 @@ class Site:
     def enter_part(self, party: Party, rows: NDArray[np.int64], step: str) -> None:
         """Called by a step that sets some of its view's rows apart: sums over them are about these alone."""
 
-    def tell_sides(self, party: Party, step: str, sides: int, held: float) -> None:
-        """Called by a step that tells of each row up to so many ``sides`` of cuts; its columns hold ``held`` bits."""
+    def tell_sides(self, party: Party, step: str, sides: int, held: float, answer: bytes = b"") -> None:
+        """Called by a step that tells of each row so many ``sides`` of cuts at most; its columns hold ``held`` bits."""
 
     def _failed(self, marked: Operation, request: Request) -> None:
         """Called when an operation has ended in an error that may depend on the rows: that it came tells something."""

@@ -47,7 +47,7 @@ from fedsift.site.journal import Journal, Line, RowSet, a_day_ago, now
 from fedsift.site.journal_atoms import Whole
 from fedsift.site.journal_noise import carries_none, is_noisy, spent
 from fedsift.site.journal_readers import COORDINATOR, NOBODY, RESULT, reader_of_noise, readers_of
-from fedsift.site.journal_rows import ROW_BY_ROW, SIDES, check_few, check_scores, check_sides
+from fedsift.site.journal_rows import ROW_BY_ROW, SIDES, check_few, check_scores, enter_sides
 from fedsift.site.policy import Policy
 
 log = logging.getLogger("fedsift.site.journal")
@@ -243,14 +243,13 @@ class JournalRules:
             count = len(rows.numbers)
             journal.add(self._line(asked, rows, **told, statistics=count, bits=each.bits * count))
 
-    def tell_sides(self, asked: Asked, sides: int, held: float) -> None:
+    def tell_sides(self, asked: Asked, sides: int, held: float, answer: bytes = b"") -> None:
         """On which side of so many cuts each row may be told to lie, of columns that ``held`` bits a row would tell."""
         rows, part = self._row_set(asked), sides / max(1.0, held)
         told = {"operation": asked.marked.id, "readers": asked.job.active or COORDINATOR, "form": SIDES}
+        line = self._line(asked, rows, **told, statistics=sides, bits=part, digest=answer)
         with self._writing(asked.marked.short_name) as journal:
-            check_sides(journal, self.policy, self.party, asked.marked.short_name, rows, part)
-            journal.keep_set(rows, exact=False)
-            journal.add_up(self._line(asked, rows, **told, statistics=sides, bits=part))
+            enter_sides(journal, self.policy, self.party, rows, line)
 
     def _holders(self, job: Job) -> tuple[str, ...]:
         """The other parties that hold rows of the same people.

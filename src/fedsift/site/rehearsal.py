@@ -189,7 +189,7 @@ class _Witness(PolicySite):
     def enter_part(self, party: Party, rows: np.ndarray, step: str) -> None:
         """Nor do parts of them."""
 
-    def tell_sides(self, party: Party, step: str, sides: int, held: float) -> None:
+    def tell_sides(self, party: Party, step: str, sides: int, held: float, answer: bytes = b"") -> None:
         """Nor sides of cuts of their columns."""
 
     def _enter(self, asked: Asked) -> None:

@@ -202,12 +202,12 @@ class PolicySite(Site):
             asked = Asked(find_operation(step, self.name), job, attempt, rows, tuple(party.columns))
             self.journal.enter_rows(asked, told=False)
 
-    def tell_sides(self, party: Party, step: str, sides: int, held: float) -> None:
+    def tell_sides(self, party: Party, step: str, sides: int, held: float, answer: bytes = b"") -> None:
         """On which side of cuts the label holder hears that rows lie: refused, before it leaves, where it is much."""
         if sides and party.run.job is not None:
             job, attempt = party.run.job, attempt_of(party.run)
             asked = Asked(find_operation(step, self.name), job, attempt, party.row_numbers, tuple(party.columns))
-            self.journal.tell_sides(asked, sides, held)
+            self.journal.tell_sides(asked, sides, held, answer)
 
     def _enter_alignment(self, job: Contract, attempt: str) -> None:
         self.journal.enter_alignment(job, attempt, self.few.ids_of(job))

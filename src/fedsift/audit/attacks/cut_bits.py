@@ -1,92 +1,40 @@
 """Which bin each row of a passive party's column lies in, from which rows went left at its cuts.
 
-The label holder reads, for the rows of a node, which go left: on shares while trees grow (level ``coordinator``), and
-in the clear when rows walk down for a prediction in the open form. Every cut narrows the bins that a row may lie in.
-The attack is given more than the label holder has: which column each cut is of, between which bins, and the bins'
-sizes; of the bins that are left it guesses the largest.
+The label holder reads, for the rows of a node, which go left (``audit/sides_told.py``): on shares while trees grow and
+when rows are predicted (level ``coordinator``), and in the clear in the open form. Every cut narrows the bins that a
+row may lie in. Of rows that a model learned from a prediction tells nothing new; of others it tells as much, once for
+each model: many models, each grown on rows of its own, place the rows that all of them predict. The attack is given
+more than the label holder has: which column each cut is of, between which bins, and the bins' sizes; of the bins that
+are left it guesses the largest.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from fedsift.audit.attacks.bin_membership import columns_tried, true_bins
 from fedsift.audit.exposure import Measure
 from fedsift.audit.registry import attack
+from fedsift.audit.sides_told import CutSeen, told_growing, told_predicting, told_walking
 from fedsift.audit.views import Truth, View, bins_told
-from fedsift.mpc.dealer import Dealt, open_and
 
 _MOST_COLUMNS = 60
 
 
-@dataclass(frozen=True)
-class CutSeen:
-    """Rows of one node that one party cut, and which of them went left."""
-
-    party: str
-    rows: np.ndarray
-    left: np.ndarray  # of these rows
-
-
 def cuts_seen(view: View) -> list[CutSeen]:
     """Every cut of another party's column that the label holder has read."""
-    return [*_on_shares(view), *_walking_down(view)]
+    return [*told_growing(view), *told_walking(view), *told_predicting(view)]
 
 
-def _on_shares(view: View) -> Iterator[CutSeen]:
-    """While trees grow: the answers in sealed boxes, opened with the label holder's own nodes and the dealer's help."""
-    n_rows = view.own_table.n_rows
-    seeds = {state.session: state.values[Dealt] for state in view.states if Dealt in state.values}
-    sealed = {(b.session, b.step): b.content for b in view.boxes if not b.is_opened and b.about == "boost: gradients"}
-    steps: dict[str, int] = {}
-    for request in view.requests("divide_nodes"):
-        step = steps.get(request.session, 0)
-        steps[request.session] = step + 1
-        hidden, owners = sealed.get((request.session, step)), request.content["owners"]
-        dealt = seeds.get(request.session)
-        if hidden is None or dealt is None:
-            continue
-        fresh = Dealt(dealt.owner, dealt.seed)  # what it drew itself, once more
-        nodes = hidden["nodes"] ^ fresh.bits("boost: nodes", step, len(hidden["nodes"]), n_rows)
-        for box in view.opened("boost: left"):
-            if (box.session, box.step) != (request.session, step):
-                continue
-            cut = np.flatnonzero(owners == view.job.parties.index(box.peer))
-            opening = request.content["openings"][box.peer]
-            for place, node in enumerate(cut):
-                answer = open_and(nodes[node], box.content["hidden"][place], box.content["answers"][place],
-                                  opening[place])  # fmt: skip
-                rows = np.flatnonzero(np.unpackbits(nodes[node], count=n_rows))
-                yield CutSeen(box.peer, rows, np.unpackbits(answer, count=n_rows).astype(bool)[rows])
+Bit = tuple[int, np.ndarray, np.ndarray, np.ndarray]  # column, bins on the left, rows, which of them went left
 
 
-def _walking_down(view: View) -> Iterator[CutSeen]:
-    """The open form: the label holder asks about rows, and is told a bit for each."""
-    asked: dict[str, dict[str, np.ndarray]] = {}
-    for message in view.messages:
-        if message.operation.rpartition(".")[2] != "walk_down":
-            continue
-        if not message.is_request:
-            asked = message.content
-            continue
-        for name, question in asked.items():
-            bits = np.unpackbits(message.content["sides"][name]).astype(bool)
-            ends = np.cumsum(question["counts"])
-            for end, count in zip(ends, question["counts"]):
-                yield CutSeen(name, question["rows"][end - count : end].astype(np.int64), bits[end - count : end])
-        asked = {}
-
-
-def placed_cells(codes: np.ndarray, cuts: list[CutSeen]) -> np.ndarray:
+def placed_cells(codes: np.ndarray, values: np.ndarray, cuts: list[CutSeen]) -> np.ndarray:
     """The bin that each cell is put into (rows x columns of bin numbers)."""
-    meant = [(seen, _meant(codes, seen)) for seen in cuts]
-    return largest_left(codes, [(found[0], found[1], seen.rows, seen.left) for seen, found in meant if found])
+    return largest_left(codes, [bit for seen in cuts for bit in _said(codes, values, seen)])
 
 
-def largest_left(codes: np.ndarray, bits: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarray:
+def largest_left(codes: np.ndarray, bits: list[Bit]) -> np.ndarray:
     """Of the bins that a cell may still lie in the largest, after bits (column, bins on the left, rows, went left)."""
     guessed = np.zeros_like(codes)
     for column in range(codes.shape[1]):
@@ -97,6 +45,24 @@ def largest_left(codes: np.ndarray, bits: list[tuple[int, np.ndarray, np.ndarray
                 possible[rows] &= np.where(left[:, None], left_bins, ~left_bins)
         guessed[:, column] = np.where(possible, sizes, -1).argmax(axis=1)
     return guessed
+
+
+def _said(codes: np.ndarray, values: np.ndarray, seen: CutSeen) -> list[Bit]:
+    """What a cut says of bins. One that was grown on other rows may lie within a bin, which is then on both sides."""
+    found = _meant(codes, seen)
+    if found is not None:
+        return [(*found, seen.rows, seen.left)]
+    sides = [seen.rows[seen.left], seen.rows[~seen.left]]
+    if not all(len(rows) for rows in sides):
+        return []
+    for column in range(codes.shape[1]):
+        left, right = (values[rows, column] for rows in sides)
+        if left.max() < right.min():
+            of, every = codes[:, column], np.arange(int(codes[:, column].max()) + 1)
+            below, above = every <= of[sides[0]].max(), every < of[sides[1]].min()
+            yes = np.ones(len(seen.rows), dtype=bool)
+            return [(column, below, sides[0], yes[seen.left]), (column, above, sides[1], ~yes[~seen.left])]
+    return []
 
 
 def _meant(codes: np.ndarray, seen: CutSeen) -> tuple[int, np.ndarray] | None:
@@ -124,7 +90,24 @@ def _meant(codes: np.ndarray, seen: CutSeen) -> tuple[int, np.ndarray] | None:
 )
 def bits_give_cells(view: View, truth: Truth) -> Measure:
     """Share of the cells of passive parties' columns that are put into their true bin."""
-    bins, cuts = bins_told(view.job, 32), cuts_seen(view)
+    return _cells(view, truth, cuts_seen(view), np.arange(len(truth.labels)))
+
+
+@attack(
+    reads=["walk_hidden"],
+    role="active",
+    target="columns",
+    knows="which column each cut is of, and the sizes of its bins (more than it has)",
+    declared="in words",
+)
+def predictions_give_cells(view: View, truth: Truth) -> Measure:
+    """The same of the rows that were predicted, from all predictions and nothing else."""
+    cuts = list(told_predicting(view))
+    return _cells(view, truth, cuts, np.unique(np.concatenate([seen.rows for seen in cuts])) if cuts else np.arange(0))
+
+
+def _cells(view: View, truth: Truth, cuts: list[CutSeen], rows: np.ndarray) -> Measure:
+    bins = bins_told(view.job, 32)
     placed, mode, found, true = [], [], {}, {}
     for party, columns in truth.columns.items():
         if party == view.name or not columns.shape[1]:
@@ -133,9 +116,11 @@ def bits_give_cells(view: View, truth: Truth) -> Measure:
         filled = np.where(np.isnan(columns), -np.inf, columns)[:, :most]
         codes = np.stack([true_bins(np.nan_to_num(c, neginf=-1e300), True, bins, 1) for c in filled.T], axis=1)
         mode.append(float(np.mean([np.bincount(c).max() / len(c) for c in codes.T])))
-        found[party], true[party] = placed_cells(codes, [seen for seen in cuts if seen.party == party]), codes
-        placed.append(float((found[party] == codes).mean()))
+        theirs = [seen for seen in cuts if seen.party == party]
+        found[party], true[party] = placed_cells(codes, filled, theirs), codes
+        if len(rows):
+            placed.append(float((found[party] == codes)[rows].mean()))
     guess = float(np.mean(mode))
     note = f"{len(cuts)} cuts" if cuts else "nothing to read: no cut of another party's column"
-    share = float(np.mean(placed))
+    share = float(np.mean(placed)) if placed else guess
     return Measure("cells in their true bin", share, guess, guess, note=note, columns=found, bins=true)

@@ -25,7 +25,7 @@ from fedsift.errors import OperationRefused
 from fedsift.models.boost.bins import chosen_codes, fitted_bins, held_bits, safe_groups
 from fedsift.models.boost.joint_powers import GroupTable
 from fedsift.models.boost.level_messages import LevelNodes, TreeJobs, check_nodes
-from fedsift.models.boost.stored import SplitRecords
+from fedsift.models.boost.stored import Sides, SplitRecords, digest_of
 from fedsift.models.boost.sums import GRADIENTS, Ask, GradientLayout, encrypted_sums, set_offsets, vouched_parts
 from fedsift.mpc.pairs import check_vouched
 
@@ -244,7 +244,8 @@ class _Answer:
 def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
     """Cut nodes. Bin edges and column names stay here; the record's number is what others get."""
     state, records = party.held_here(_Summing), party.held(SplitRecords)
-    sides, numbers = [], []
+    held = max(held_bits(np.array([bins.count - 1 for bins in job.bins])) for job in state.jobs)
+    sides, numbers, first = [], [], len(records.records)
     lefts = np.unpackbits(cuts["left"]).astype(bool)
     position = 0
     for job_number, number, column, unseen in zip(
@@ -259,8 +260,8 @@ def divide(party: Party, *, cuts: dict[str, np.ndarray]) -> dict[str, Any]:
         position += count
         left_bins = left_groups[node.group_of[column, : bins.count]]
         sides.append(left_bins[job.codes[node.rows, column]])
-        numbers.append(records.add(bins, left_bins, unseen))
-    held = max(held_bits(np.array([bins.count - 1 for bins in job.bins])) for job in state.jobs)
+        told = Sides(f"{first} {job_number}", held, digest_of(left_bins[job.codes[:, column]]))
+        numbers.append(records.add(bins, left_bins, unseen, told))
     party.site.tell_sides(party, "boost.divide", len(set(cuts["job"].tolist())), held)
     flat = np.concatenate(sides) if sides else np.zeros(0, bool)
     return {"bits": np.packbits(flat), "records": np.array(numbers, dtype=np.int64)}

@@ -22,7 +22,7 @@ from fedsift.models.boost.compared.predicting import walk_shared
 from fedsift.models.boost.compared.taking_part import join_shares, row_step
 from fedsift.models.boost.hidden.predicting import OPERATIONS as HIDDEN
 from fedsift.models.boost.hidden.predicting import walk_hidden
-from fedsift.models.boost.stored import Routes, StoredPart, goes_left, stored_part, told_records
+from fedsift.models.boost.stored import Routes, StoredPart, goes_left, stored_part, tell_predicted, told_records
 from fedsift.models.predicted import Predicted, ScoresOpened
 
 
@@ -43,11 +43,11 @@ def route_rows(party: Party, *, model: str, splits: np.ndarray, counts: np.ndarr
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
     if len(rows) and (rows.min() < 0 or rows.max() >= party.n_rows):
         raise DataError(f"party {party.name!r}: a question about rows that are not there")
-    ends = np.cumsum(counts)
-    sides = [
-        goes_left(party, model, records[split], rows[end - count : end])
-        for split, count, end in zip(splits.tolist(), counts.tolist(), ends.tolist())
-    ]
+    ends, asked = np.cumsum(counts), [records[split] for split in splits.tolist()]
+    every = [goes_left(party, model, record, np.arange(party.n_rows)) for record in asked]
+    if asked:
+        tell_predicted(party, "boost.route_rows", model, asked, np.stack(every))
+    sides = [left[rows[end - count : end]] for left, count, end in zip(every, counts.tolist(), ends.tolist())]
     return np.packbits(np.concatenate(sides) if sides else np.zeros(0, bool))
 
 

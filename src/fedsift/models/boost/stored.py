@@ -7,6 +7,7 @@ parties and split numbers, never their columns. A request can neither name a pat
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,19 +27,39 @@ FORMAT, VERSION = "fedsift-boost-part", 2
 
 
 @dataclass(frozen=True)
+class Sides:
+    """What a label holder hears of a cut: of each row at most one side a level of a tree; ``max_sides`` counts them."""
+
+    level: str = ""  # cuts of one level of one tree have the same name; empty where it is not known
+    held: float = 1.0  # bits a row that all columns held where the cut was taken
+    heard: str = ""  # a digest of the sides of the rows that it learned from: told again they are no news
+
+
+UNHEARD = Sides()
+
+
+def digest_of(left: NDArray[np.bool_]) -> str:
+    """Of the sides of all rows of a view."""
+    return hashlib.blake2b(len(left).to_bytes(8, "little") + np.packbits(left).tobytes(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
 class SplitRecord:
     """One cut of an own column: what a party needs to send a new row left or right."""
 
     bins: ColumnBins
     left: NDArray[np.bool_]  # of each bin
     unseen_left: bool  # where values go that training did not have
+    sides: Sides = UNHEARD
 
     def to_plain(self) -> dict[str, object]:
-        return {"bins": self.bins.as_dict(), "left": self.left.tolist(), "unseen_left": self.unseen_left}
+        cut = {"bins": self.bins.as_dict(), "left": self.left.tolist(), "unseen_left": self.unseen_left}
+        return {**cut, "sides": asdict(self.sides)}
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> SplitRecord:
-        return cls(ColumnBins.read(fields["bins"]), np.array(fields["left"], dtype=bool), bool(fields["unseen_left"]))
+        left, sides = np.array(fields["left"], dtype=bool), Sides(**fields.get("sides", {}))
+        return cls(ColumnBins.read(fields["bins"]), left, bool(fields["unseen_left"]), sides)
 
 
 @dataclass
@@ -47,9 +68,9 @@ class SplitRecords:
 
     records: list[SplitRecord] = field(default_factory=list)
 
-    def add(self, bins: ColumnBins, left: np.ndarray, unseen_left: bool) -> int:
+    def add(self, bins: ColumnBins, left: np.ndarray, unseen_left: bool, sides: Sides = UNHEARD) -> int:
         """The number of the new record."""
-        self.records.append(SplitRecord(bins, np.array(left, dtype=bool), bool(unseen_left)))
+        self.records.append(SplitRecord(bins, np.array(left, dtype=bool), bool(unseen_left), sides))
         return len(self.records) - 1
 
 
@@ -175,6 +196,15 @@ def goes_left(party: Party, model: str, record: SplitRecord, rows: np.ndarray) -
     codes = party.cached(("boost codes", model, record.bins.column), lambda: record.bins.codes(party.table))
     sides = np.append(record.left, record.unseen_left)
     return np.asarray(sides[codes[rows]])  # -1, what training did not have, is the last entry
+
+
+def tell_predicted(party: Party, step: str, model: str, records: list[SplitRecord], lefts: np.ndarray) -> None:
+    """Before a prediction tells on which side of these cuts rows lie (cuts x rows of the view): refused where it is
+    more than the site lets out. What was heard while the trees grew, or in the same prediction, is no news."""
+    told = [cut.sides for cut, left in zip(records, lefts) if digest_of(left) != cut.sides.heard]
+    sides = len({each.level for each in told} - {""}) + sum(not each.level for each in told)
+    answer = hashlib.blake2b(model.encode() + np.packbits(lefts).tobytes(), digest_size=16).digest()
+    party.site.tell_sides(party, step, sides, max((each.held for each in told), default=1.0), answer)
 
 
 @operation("boost.write_part", times="1 a session", discloses="control", about="acknowledgement")

@@ -46,7 +46,7 @@ from fedsift.models.boost.hidden.shares import (
     read_options,
     read_trees,
 )
-from fedsift.models.boost.stored import SplitRecords
+from fedsift.models.boost.stored import Sides, SplitRecords, digest_of
 from fedsift.mpc.dealer import Bits, Dealt, answer_and
 from fedsift.mpc.pairs import Pairs
 from fedsift.mpc.ring import Ring
@@ -241,7 +241,8 @@ def take_cuts(party: Party, *, cuts: CutFields) -> SealedBox:
         raise OperationRefused(party.name, "take_cuts", "there are no sums that cuts could be chosen from")
     rows, nodes = party.n_rows, level.nodes * len(level.trees)
     a, r = dealt.bits("boost: left", state.step, nodes, rows), dealt.bits("boost: answer", state.step, nodes, rows)
-    chosen, taken, numbers = [], [], []
+    held = max(held_bits(own.layout.counts) for own in state.cuts.values())
+    chosen, taken, numbers, first = [], [], [], len(records.records)
     for node, options in read_options(cuts, party):
         tree, inside = divmod(node, level.nodes)
         if not 0 <= node < nodes or not options:
@@ -249,12 +250,13 @@ def take_cuts(party: Party, *, cuts: CutFields) -> SealedBox:
         own = state.cuts[level.trees[tree].bins]
         meant = [_meant(party, own, state.tree_cuts[places[tree]], state.shuffles[tree], inside, o) for o in options]
         cut = first_of(meant)
+        left = cut.left[own.codes[:, cut.column]]
         chosen.append(node)
-        taken.append(np.packbits(cut.left[own.codes[:, cut.column]]))
-        numbers.append(records.add(own.bins[cut.column], cut.left, cut.missing_left))
+        taken.append(np.packbits(left))
+        sides = Sides(f"{first} {tree}", held, digest_of(left))
+        numbers.append(records.add(own.bins[cut.column], cut.left, cut.missing_left, sides))
         state.columns.append(cut.column)
     # A row is in one node of a tree's level, so it is told one side a tree at most.
-    held = max(held_bits(own.layout.counts) for own in state.cuts.values())
     party.site.tell_sides(party, "boost.take_cuts", len({node // level.nodes for node in chosen}), held)
     bits = np.stack(taken) if taken else np.zeros((0, (rows + 7) // 8), np.uint8)
     d, s = answer_and(bits, state.nodes[chosen], a[chosen], r[chosen])

@@ -19,7 +19,16 @@ from fedsift.core.party import Party
 from fedsift.crypto.sealed_box import SealedBox
 from fedsift.errors import DataError, OperationRefused, ReplyError
 from fedsift.models.boost.hidden.growing import check_neutral
-from fedsift.models.boost.stored import Routes, StoredNode, StoredPart, StoredTree, goes_left, stored_part, told_records
+from fedsift.models.boost.stored import (
+    Routes,
+    StoredNode,
+    StoredPart,
+    StoredTree,
+    goes_left,
+    stored_part,
+    tell_predicted,
+    told_records,
+)
 from fedsift.models.predicted import ScoresOpened
 from fedsift.mpc import dealer as dealing
 from fedsift.mpc import pairs
@@ -145,9 +154,12 @@ def route_hidden(
         raise DataError(f"party {party.name!r}: a question about a split that model {model!r} does not have here")
     hidden = party.held(Pairs).open(box, sender=peer, about="boost: rows", number=step)
     every, rows = np.arange(party.n_rows), party.n_rows
-    bits = np.stack([np.packbits(goes_left(party, model, records[split], every)) for split in splits.tolist()])
+    asked = [records[split] for split in splits.tolist()]
+    lefts = np.stack([goes_left(party, model, record, every) for record in asked])
+    bits = np.packbits(lefts, axis=1)
     if hidden.shape != bits.shape:
         raise DataError(f"party {party.name!r}: a question about other rows than are here")
+    tell_predicted(party, "boost.route_hidden", model, asked, lefts)
     a, r = dealt.bits("boost: route", step, len(splits), rows), dealt.bits("boost: reply", step, len(splits), rows)
     d, s = answer_and(bits, hidden, a, r)
     return party.held(Pairs).seal({"hidden": d, "answers": s}, to=peer, about="boost: route", number=step)
