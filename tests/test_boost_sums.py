@@ -184,7 +184,7 @@ def test_sampling_by_gradient_equals_its_plain_twin(protection):
     frame = model.ledger_.frame()
     mine = frame[(frame["operation"].str.endswith("next_sampled_trees")) & (frame["sender"] == "party1")]
     assert mine["ciphertexts"].tolist() == sent
-    assert set(mine["form"]) == {"pseudonymous"}
+    assert set(mine["form"]) == {"plain"}
     assert any("gradient_based" in note for note in model.ledger_.notes)
 
 

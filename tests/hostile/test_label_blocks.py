@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedsift as fs
@@ -118,3 +119,14 @@ def test_more_blocks_are_for_whoever_began(blocks):
     fresh = Hostile()
     job = fresh.of(fs.InformationValue(n_features=2))
     refused(fresh.send("bank", "labels.encrypt_more", session=fresh.begin(job), job=job.hash))
+
+
+@pytest.mark.parametrize("fewer", [{"columns": [0]}, {"rows": np.arange(ROWS - 60)}], ids=["columns", "rows"])
+def test_all_blocks_are_counted_on_one_view(blocks, fewer):
+    """The noise of a job with an epsilon was made for the columns of the view that the last block came for: all columns
+    were counted before, and one was named in the end."""
+    assert "ok" in blocks.ask("shop", "core.define_view", view="fewer", **fewer)
+    last = len(blocks.sent) - 1
+    assert all("ok" in blocks.pass_on(number) for number in range(last))
+    blocks.asked["on"] = "fewer"
+    refused(blocks.pass_on(last, "tables.masked_counts"), "other rows or columns")

@@ -18,6 +18,7 @@ from fedsift.engineer.noisy_model import BITS
 from fedsift.errors import FedsiftError, OperationRefused
 from fedsift.mpc.secure_sum import SecureSum
 from fedsift.select.baselines.noisy_votes import block_votes, noisy_ballot
+from hostile.coordinator import Hostile, refused
 from hostile.test_settings import hospitals
 
 VOTES = {"columns": ["a", "b", "c"], "regression": False}
@@ -48,6 +49,25 @@ def test_there_is_no_second_vote_on_other_rows_or_columns(changed):
             total.fed = run.view(rows={name: np.arange(300) for name in run.parties})
         with pytest.raises(OperationRefused, match="it has voted in this run"):
             total.sum(block_votes, columns=["a", "b"] if changed == "columns" else ["a", "b", "c"], regression=False)
+
+
+@pytest.mark.parametrize("delta", ["0.999999", 0.999999, 0.5, 1, None, True, "1e-6"])
+def test_an_epsilon_is_judged_beside_a_delta_that_leaves_it_its_meaning(delta):
+    """As a text the site added noise by it and charged without it: (0.001, "0.999999") had the noise of an epsilon of
+    40 (at delta 1e-6), was charged 5e-7 in rho where it costs 13.8, and passed max_epsilon = 0.001."""
+    hostile = Hostile(max_epsilon=0.001)
+    name, told = fs.InformationValue(n_features=2, epsilon=0.001).announcement()
+    assert hostile.announced(hostile.job(name, told).canonical) == {"ok": None}
+    refused(hostile.announced(hostile.job(name, {**told, "delta": delta}).canonical), "delta")
+
+
+@pytest.mark.parametrize("epsilon", ["1.0", True, 0, -1.0, [1.0]])
+@pytest.mark.parametrize("method", [fs.GiniFilter, fs.FedSDG])
+def test_an_epsilon_is_a_number_above_zero_or_none(method, epsilon):
+    name, told = method().announcement()
+    key = "epsilon" if "epsilon" in told else "label_epsilon"
+    hostile = Hostile()
+    refused(hostile.announced(hostile.job(name, {**told, key: epsilon}).canonical), "no number above 0")
 
 
 def deviation(ghosts: int, monkeypatch: pytest.MonkeyPatch) -> float:

@@ -9,9 +9,13 @@ import pandas as pd
 import pytest
 
 import fedsift as fs
+from fedsift.core.federation import Federation
 from fedsift.core.identity import introduce
 from fedsift.core.job import Job
 from fedsift.core.table import Table
+from fedsift.errors import PolicyRefused
+from fedsift.models.boost.label_holder import next_sampled_trees
+from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 from fedsift.statistics.job import StatisticsJob
 from hostile.coordinator import Hostile, policy, refused
@@ -127,3 +131,29 @@ def test_the_size_of_an_encrypted_reply_counts_like_the_number_of_classes():
         hostile.end(asked["session"])
     assert told <= ROWS // 10 + 1
     refused(reply, "max_bits")
+
+
+@pytest.mark.parametrize("let", [False, True], ids=["default rules", "plain accepted"])
+def test_which_rows_have_large_gradients_is_no_pseudonym(monkeypatch, let):
+    """The first tree of a model in its open form, sampled by gradients: rows of the rarer class have the larger ones.
+    A default policy let the sample through, to the coordinator and to every party."""
+    hostile, table = Hostile(rows=ROWS), rare_labels().sites["bank"].table
+    rules = policy(forms=[*Policy().forms, "plain"]) if let else policy()
+    hostile.sites["bank"] = PolicySite("bank", table, rules, identity=hostile.sites["bank"].identity)
+    ask, sets = Federation.ask, []
+
+    def listening(self: Federation, function: Any, **asked: Any) -> Any:
+        reply = ask(self, function, **asked)
+        sets.extend(reply["sets"] if function is next_sampled_trees else [])
+        return reply
+
+    monkeypatch.setattr(Federation, "ask", listening)
+    made = fs.SecureBoostClassifier(
+        protection="open", n_estimators=1, max_depth=1, first_tree_local=False, sampling_method="gradient_based",
+        top_rate=0.05, other_rate=1e-9,
+    )  # fmt: skip
+    with pytest.raises(PolicyRefused, match="max_bits|max_share" if let else "next_sampled_trees.*'forms'"):
+        made.fit(hostile.federation())
+    if let:
+        sampled = np.unpackbits(sets[0], count=ROWS).astype(bool)
+        assert (table.label[sampled] == "yes").mean() > 0.9, "which is why"

@@ -31,6 +31,9 @@ FloatArray = NDArray[np.float64]
 GRID_BITS = 40
 """Noise lies on a grid of a power of two, at least this many bits finer than its scale."""
 
+LEAST_DELTA, MOST_DELTA = 1e-15, 1e-5
+"""Of a job. With a large delta an epsilon says little: (0.001, 0.5) is an epsilon of 4.5 at delta 1e-6."""
+
 _THREADED_FROM = 4096  # draws; below this a second thread costs more than it brings
 _ROUNDING_SLACK = 1e-9  # lets ten releases of a tenth of the budget fit, whatever floating point makes of a tenth
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from fedsift.core.job import Job, other_form
 from fedsift.core.operation import Operation
-from fedsift.crypto.dp import epsilon_to_rho
-from fedsift.evaluate.announced import find_job, listed
+from fedsift.crypto.dp import LEAST_DELTA, MOST_DELTA, epsilon_to_rho
+from fedsift.errors import OperationRefused
+from fedsift.evaluate.announced import Announced, find_job, listed
 
 #: What somebody can read.
 READABLE = ("pseudonymous", "aggregate", "plain")
@@ -20,6 +22,23 @@ def is_noisy(job: Job) -> bool:
     steps = [each for each in listed(job.method, job.purpose) if not other_form(each, job)]
     readable = [each for each in steps if each.opened_form in READABLE]
     return all(each.epsilon for each in readable)
+
+
+def check_noise(party: str, known: Announced, told: Mapping[str, object]) -> None:
+    """Refuse an epsilon or a delta that is no plain number of a sensible size: what a party adds noise by must be what
+    is charged here, and what its policy judges."""
+    for name in known.epsilon_parameters:
+        value = told[name]
+        if value is not None and not (type(value) in (int, float) and 0 < value < math.inf):  # type: ignore[operator]
+            raise OperationRefused(party, "begin_job", f"the job's {name} is no number above 0")
+    noisy = any(told[name] is not None for name in known.epsilon_parameters)
+    delta = told.get("delta", LEAST_DELTA)
+    if noisy and not (type(delta) is float and LEAST_DELTA <= delta <= MOST_DELTA):
+        raise OperationRefused(
+            party, "begin_job",
+            f"the job's delta is no number from {LEAST_DELTA:g} to {MOST_DELTA:g}: beside a larger one an epsilon says "
+            "little",
+        )  # fmt: skip
 
 
 def carries_none(marked: Operation) -> bool:

@@ -28,6 +28,7 @@ from fedsift.evaluate import announced
 from fedsift.jobs.text import Section
 from fedsift.mpc import psi
 from fedsift.mpc.psi import CURVE
+from fedsift.site.journal_noise import check_noise
 from fedsift.statistics.job import StatisticsJob
 
 COLUMN_NAMES, CLASS_NAMES, ERRORS, ALIGNMENT = "column names", "class names", "error messages", "alignment"
@@ -128,6 +129,7 @@ class Policy(Section):
             if name != "random_state" and not _is_bounded(value):
                 raise OperationRefused(party, "begin_job", f"the parameter {_short(name)} is out of all bounds")
         told = {**defaults, **parameters}
+        check_noise(party, known, told)
         if known.cell_parameters:
             largest = max(_number(told[name]) for name in known.cell_parameters)
             self._check_cell(party, "begin_job", known.cell_parameters[0], largest)

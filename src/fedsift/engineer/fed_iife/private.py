@@ -78,6 +78,7 @@ class Plan(SumsPlan):
     when="epsilon=set",
     about="numbers of rows between given edges of each column and of an amount, with noise",
     receives="control",
+    epsilon="epsilon",
     times=2,
 )
 def noisy_counts(party: Party, *, columns: list[str], amount: bool, edges: np.ndarray) -> np.ndarray:
@@ -122,6 +123,7 @@ def _whole(values: np.ndarray) -> np.ndarray:
     when="epsilon=set",
     about="sums of products of columns and the target, with noise",
     receives="control",
+    epsilon="epsilon",
     times=1,
 )
 def noisy_moments(party: Party, *, formulas: list[str], classes: list[str], low: float, high: float) -> np.ndarray:
@@ -138,6 +140,7 @@ def noisy_moments(party: Party, *, formulas: list[str], classes: list[str], low:
     when="epsilon=set",
     about="sums of products of two columns and the residual, with noise",
     learns="the additive model, from sums with noise",
+    epsilon="epsilon",
     times=1,
 )
 def noisy_pairs(

@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedsift.core.expressions import Column
 from fedsift.core.federation import Federation
 from fedsift.core.operation import together
+from fedsift.crypto.dp import LEAST_DELTA, MOST_DELTA
 from fedsift.engineer.bounds import Spending, check_bounds
 from fedsift.engineer.fed_iife import private, scoring, synergy
 from fedsift.engineer.fed_iife.scoring import FedAvgScorer, GramScorer, Scorer
@@ -160,7 +161,7 @@ class FedIIFE(Selector):
         check_number("max_rows", self.max_rows, 10, 5000, whole=True)
         check_number("min_gain", self.min_gain, 0)
         check_number("epsilon", self.epsilon, 1e-6, none=True)
-        check_number("delta", self.delta, 1e-15, 0.1)
+        check_number("delta", self.delta, LEAST_DELTA, MOST_DELTA)
         check_bounds(self.bounds, self.target_bounds)
         if self.epsilon is not None and self.protection == "open":
             raise ParameterError("protection='open' shows each party's sums: an epsilon cannot hold there")

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.federation import Federation
 from fedsift.crypto.additive.keys import SCHEMES
+from fedsift.crypto.dp import LEAST_DELTA, MOST_DELTA
 from fedsift.engineer.bounds import Spending, check_bounds
 from fedsift.engineer.flafe.candidates import (
     first_draw,
@@ -99,7 +100,7 @@ class Flafe(Selector):
         check_number("clip", self.clip, 0.1, 5)
         check_number("validation", self.validation, 0, 0.9)
         check_number("epsilon", self.epsilon, 1e-6, none=True)
-        check_number("delta", self.delta, 1e-15, 0.1)
+        check_number("delta", self.delta, LEAST_DELTA, MOST_DELTA)
         check_bounds(self.bounds, self.target_bounds)
         check_opener(fed, self.epsilon)
         if self.epsilon is not None and self._open:

@@ -63,8 +63,8 @@ def next_trees(
     "boost.next_sampled_trees",
     when="protection=open",
     times="20000 a session",
-    discloses="pseudonymous",
-    about="which rows were sampled (those of large gradients, and some others); their gradients, encrypted",
+    discloses="plain",
+    about="which rows were sampled: those of large gradients, which in the first tree are those of a rare class",
     reply=_TREES,
 )
 def next_sampled_trees(

@@ -27,7 +27,7 @@ from fedsift.core.federation import Federation
 from fedsift.core.files import write_atomic
 from fedsift.core.operation import Operation, together
 from fedsift.core.party import share_names
-from fedsift.crypto.dp import Privacy
+from fedsift.crypto.dp import MOST_DELTA, Privacy
 from fedsift.errors import DataError, MissingExtra, ParameterError, ReplyError
 from fedsift.models import parts
 from fedsift.models.base import FederatedModel
@@ -228,7 +228,7 @@ class _SecureBoost(FederatedModel):
     def _check_privacy(self, fed: Federation) -> None:
         """With epsilon every look at labels is counted; what cannot be counted is refused."""
         check_number("epsilon", self.epsilon, 1e-3, 100, none=True)
-        check_number("delta", self.delta, 1e-12, 0.1)
+        check_number("delta", self.delta, 1e-12, MOST_DELTA)
         if self.epsilon is None:
             return
         if self.protection == "all":

@@ -100,8 +100,10 @@ class BinPlaces:
 
 @dataclass(frozen=True)
 class CountedSoFar:
-    """What the blocks of labels that have come add to each bin, before masks."""
+    """What the blocks of labels that have come add to each bin, before masks: of one view's rows and columns."""
 
+    rows: np.ndarray
+    columns: list[str]
     key: PublicKey
     layouts: list[RowLayout]
     codes: np.ndarray
@@ -128,7 +130,10 @@ def add_counts(party: Party, *, given: GivenLabels) -> None:
 
 
 def _taken(party: Party, before: CountedSoFar | None, given: GivenLabels) -> EncryptedLabels:
-    """The block of labels that is next, under the key and layouts of the first."""
+    """The block of labels that is next, under the key and layouts of the first, for the same rows and columns: noise is
+    made for as many columns as are counted."""
+    if before and (before.columns != party.columns or not np.array_equal(before.rows, party.row_numbers)):
+        raise OperationRefused(party.name, "tables", "the labels before were counted on other rows or columns")
     labels = take_labels(party, given, block=before.blocks if before else 0)
     if before and (labels.layouts != before.layouts or given.key.fingerprint != before.key.fingerprint):
         raise SecurityError(f"party {party.name!r}: {given.holder!r} encrypted this block otherwise than the first")
@@ -147,7 +152,8 @@ def _counted(party: Party, before: CountedSoFar | None, labels: EncryptedLabels)
         for layer, layout in zip(labels.rows, labels.block_layouts)
     ] if counts else []  # fmt: skip
     if before is None:
-        return CountedSoFar(labels.key, labels.layouts, codes, counts, sums, 1)
+        here = party.row_numbers, list(party.columns)
+        return CountedSoFar(*here, labels.key, labels.layouts, codes, counts, sums, 1)
     return replace(before, sums=[labels.key.add(*both) for both in zip(before.sums, sums)], blocks=before.blocks + 1)
 
 

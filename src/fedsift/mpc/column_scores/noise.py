@@ -28,7 +28,7 @@ import numpy as np
 
 from fedsift.core.checks import check_number
 from fedsift.core.federation import Federation
-from fedsift.crypto.dp import epsilon_to_rho, whole_gaussian_noise
+from fedsift.crypto.dp import LEAST_DELTA, MOST_DELTA, epsilon_to_rho, whole_gaussian_noise
 
 #: Of the rho of whoever holds the columns: for the edges of their bins.
 EDGES_SHARE = 0.3
@@ -80,7 +80,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 def check_privacy(epsilon: object, delta: object) -> None:
     """Parameters of a filter."""
     check_number("epsilon", epsilon, 1e-6, none=True)
-    check_number("delta", delta, 1e-15, 0.5)
+    check_number("delta", delta, LEAST_DELTA, MOST_DELTA)
 
 
 def note_hidden(fed: Federation, bins: Mapping[str, np.ndarray]) -> None:
