@@ -180,8 +180,8 @@ CASES: dict[str, Case] = {
     "top_gain, all, as many trees as by default": Case(selector("top_gain"), FEW),
     "top_gain, all": Case(selector("top_gain", folds=2, **STUMPS), rows=300),
     "top_gain, three runs": Case(three_runs, TALL),
-    "pso_evffs": Case(selector("pso_evffs", **SWARM)),
-    "pso_evffs, all": Case(selector("pso_evffs", protection="all", **{**SWARM, "max_trees": 1}), rows=300),
+    "pso_evffs": Case(selector("pso_evffs", **TOLD, **SWARM)),
+    "pso_evffs, all": Case(selector("pso_evffs", **{**SWARM, "max_trees": 1}), rows=300),
     # nothing but names
     "all": Case(selector("all")),
     "random": Case(selector("random")),
