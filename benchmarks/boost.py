@@ -92,7 +92,16 @@ NOISE = ("sonar", "breast_cancer_wdbc", "musk_v1", "spambase", "bank_marketing",
 ACCURACY = ("breast_cancer_wdbc", "spambase", "jm1+holes", "airfoil_self_noise", "openml_586_fri_c3_1000_25+holes")
 ONCE = ("describe_cuts", "meet_cuts", "hide_cuts", "keep_cuts", "take_seed", "offer_key", "meet", "join_shares")
 #: Requests that carry what the dealer sends: its corrections.
-DEALT = ("own_half_sums", "begin_tree", "compare_level", "begin_finals", "begin_leaves", "divide_rows", "begin_gains")
+DEALT = (
+    "own_half_sums",
+    "begin_tree",
+    "compare_level",
+    "begin_finals",
+    "begin_leaves",
+    "divide_rows",
+    "begin_gains",
+    "begin_loss",
+)
 #: What such requests carry beside: boxes on their way from one party to another, counted when they were sent.
 RELAYED = ("hide_level", "take_winners", "pass_best")
 TITLES = {
@@ -177,7 +186,10 @@ def library(X, y, rows, task: str, trees: int, **options) -> tuple[np.ndarray, f
 
 
 def speed(given):
-    settings = {"on shares": OPENED, "all": {"protection": "all"}, "open": {"protection": "open"}}
+    settings = {
+        "on shares": OPENED, "all": {}, "all, depth 6": {"max_depth": 6},
+        "all, early stopping": {"early_stopping_rounds": 10}, "open": {"protection": "open"},
+    }  # fmt: skip
     if os.environ.get("FEDSIFT_KERNEL") == "off":  # what a machine without AVX-512 or without a compiler gets
         settings = {"on shares, without the kernel": OPENED}
     for name in given.sets or SPEED:
@@ -187,8 +199,8 @@ def speed(given):
                 continue
             trees = 3 if given.quick else 10
             train, test, rows = federation(X, y, 2, 0)
-            model = SecureBoostClassifier(n_estimators=trees, max_depth=5, n_bins=32, **options)
-            facts = measured(model, train, trees if label == "all" else trees - 1)
+            model = SecureBoostClassifier(**{"n_estimators": trees, "max_depth": 5, "n_bins": 32, **options})
+            facts = measured(model, train, trees if label.startswith("all") else trees - 1)
             truth = np.asarray(y)[rows[1]]
             guess, seconds = library(X, y, rows, "classification", trees)
             auc = roc_auc_score(truth, model.predict_proba(test)[:, 1])

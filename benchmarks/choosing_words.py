@@ -52,8 +52,8 @@ WORDS: dict[str, dict[str, str]] = {
         "good": "you want columns for boosted trees and have time for a search",
         "not": (
             "`top_gain` will do: on Sonar the swarm was [below it](results.md#pso-evffs) (0.899 against 0.904); the "
-            "run above is tiny, its default swarm took 222 s and 902 MB on Sonar; the label holder may not place the "
-            "others' cells (the swarm grows thousands of trees)"
+            "run above is tiny, a default swarm takes a quarter of an hour of CPU and some 70 GB on Sonar (three "
+            "parties): too much for a slow line"
         ),
     },
     "top_gain": {

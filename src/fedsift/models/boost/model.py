@@ -231,11 +231,6 @@ class _SecureBoost(FederatedModel):
         check_number("delta", self.delta, 1e-12, MOST_DELTA)
         if self.epsilon is None:
             return
-        if self.protection == "all":
-            raise ParameterError(
-                f"epsilon={self.epsilon:g} cannot be had with protection='all' (the default): nobody reads a sum, so "
-                f"there is none to add noise to. {SHOWN}"
-            )
         told = {
             "a classifier": self._task == "classification",
             "early_stopping_rounds=0": not self.early_stopping_rounds,
@@ -247,6 +242,11 @@ class _SecureBoost(FederatedModel):
         if missing:
             raise ParameterError(
                 f"epsilon={self.epsilon:g} needs {', '.join(missing)}: other looks at labels have no noise"
+            )
+        if self.protection == "all":
+            raise ParameterError(
+                f"epsilon={self.epsilon:g} cannot be had with protection='all' (the default): nobody reads a sum, so "
+                f"there is none to add noise to. {SHOWN}"
             )
 
     def _check_target(self, fed: Federation) -> None:

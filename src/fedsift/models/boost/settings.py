@@ -23,7 +23,9 @@ SHOWN = (
     "cut (over many trees it places many cells) and the coordinator sums of unnamed cuts, with noise."
 )
 #: For who gives weights to a method whose default has none of them.
-WEIGHED_OPENLY = f"; without an epsilon {SHOWN}"
+WEIGHED_OPENLY = (
+    f": at protection='all', the default, gradients are shares that nobody can weigh. Without epsilon {SHOWN}"
+)
 #: The least and the largest value of a parameter, and whether it is whole.
 _RANGES: dict[str, tuple[float, float | None, bool]] = {
     "n_estimators": (1, None, True), "max_trees": (1, None, True), "n_bins": (2, 255, True),

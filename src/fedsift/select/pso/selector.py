@@ -64,9 +64,9 @@ class PsoEvffs(Selector):
     n_features : how many columns a vote may keep; ``None`` means a third of all.
     refit : fit a final model on the selected columns (``model_``).
     checkpoint : a file; an interrupted search goes on from it.
-    protection, first_tree_local, min_cell, min_leaf, scheme : as in ``SecureBoostClassifier``. At the default, ``"all"``,
-        a fit costs about a hundred times the bytes of ``"coordinator"``, where the label holder hears which rows of so
-        many nodes go left that it places most of the others' cells (sites under default rules refuse it).
+    protection, first_tree_local, min_cell, min_leaf, scheme : as in ``SecureBoostClassifier``. A fit costs forty to
+        eighty times the bytes of ``protection="coordinator"``, where the label holder hears which rows of so many nodes
+        go left that it places most of the others' cells (sites under default rules refuse it).
 
     Examples
     --------
