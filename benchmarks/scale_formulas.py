@@ -196,7 +196,7 @@ SPECS: dict[str, Spec] = {
     "stochastic_gate": _network(lambda s: {"penalty": 0.01, "epochs": int(s.e), "refit_epochs": int(s.e)}, 128, 80,
                                 "an epoch of training and one of refitting for one penalty; 100 and 60 by default"),
     "top_gain": _trees(lambda s: {"n_features": int(s.k), "n_estimators": int(2 * s.e), "max_depth": 3, "folds": 2},
-                       1, 1, 16, "2 trees of depth 3 a model; 16 of depth 4 (twice the work) by default"),
+                       1, 1, 24, "2 trees of depth 3 a model; 24 of depth 4 (twice the work) by default"),
     "pso_evffs": _trees(lambda s: {"popsize": 6, "iterations": int(2 * s.e), "models": 1, "folds": 2, "max_trees": 2,
                                    "max_depth": 3, "patience": None}, 1, 1, 750,
                         "2 iterations of 6 particles, 2 folds, 2 trees of depth 3; 20 of 50, 3, 6, depth 6 by default: "

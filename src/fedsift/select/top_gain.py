@@ -70,7 +70,7 @@ class TopGain(Selector):
         price: float = 0.01,
         folds: int = 3,
         metric: str = "auto",
-        n_estimators: int = 16,
+        n_estimators: int = 24,
         max_depth: int = 4,
         learning_rate: float = 0.3,
         multi_output: bool = False,
