@@ -55,6 +55,9 @@ HELD_OUT = (720, 36, 3, 5, 2)
 SHOWN = [(2, 1e4, 10), (2, 1e6, 100), (10, 1e6, 1000), (50, 1e6, 1000), (2, 1e4, 1e5), (2, 1e8, 100),
          (10, 1e8, 1000), (50, 1e8, 1e5)]  # fmt: skip
 KEPT = 20  # features asked for in the extrapolation
+#: Operations whose messages are cut at ``BLOCK`` bytes, and the methods that have them.
+CUTS, BLOCKED, BLOCK = ("boost.hide_cuts", "boost.keep_cuts"), ("muse.raise_rows",), 60e6
+IN_PIECES = ("muse", "top_gain", "pso_evffs")
 IN_BLOCKS = ("information_value", "gini")  # labels of many rows go in several messages, the sums of columns in one
 
 
@@ -113,7 +116,8 @@ def measure(method: str, size: Size) -> dict[str, float]:
         "rounds": fed.ledger.rounds(),
         "messages": len(fed.ledger),
         "bytes": fed.ledger.bytes(),
-        "largest": max(entry.bytes for entry in fed.ledger.entries),
+        "largest": max(entry.bytes for entry in fed.ledger.entries if entry.operation not in (*CUTS, *BLOCKED)),
+        "cuts": sum(entry.bytes for entry in fed.ledger.entries if entry.operation in CUTS),
         "cpu": sum(busiest.values()) + max(coordinator, 0.0),
     }
 
@@ -135,14 +139,22 @@ def cached_keys() -> None:
 
 def terms_of(method: str, quantity: str) -> Terms:
     spec = SPECS.get(method, GENERAL)
-    return {"rounds": spec.rounds, "bytes": spec.bytes, "largest": spec.largest or LARGEST, "cpu": spec.cpu}[quantity]
+    of_bytes = {**spec.cuts, **spec.bytes}
+    return {"rounds": spec.rounds, "bytes": of_bytes, "largest": spec.largest or LARGEST, "cpu": spec.cpu}[quantity]
 
 
 def fit(method: str, quantity: str, runs: list[dict[str, Any]]) -> dict[str, float]:
     if quantity == "cpu":
         runs = runs[1:]  # the first one also loads libraries and makes the key
-    terms = terms_of(method, quantity)
-    target = np.array([run[quantity] for run in runs], dtype=float)
+    spec, terms = SPECS.get(method, GENERAL), terms_of(method, quantity)
+    if quantity == "bytes" and spec.cuts and all("cuts" in run for run in runs):
+        rest = [run["bytes"] - run["cuts"] for run in runs]
+        return _solved(spec.cuts, runs, [run["cuts"] for run in runs]) | _solved(spec.bytes, runs, rest)
+    return _solved(terms, runs, [run[quantity] for run in runs])
+
+
+def _solved(terms: Terms, runs: list[dict[str, Any]], wanted: list[float]) -> dict[str, float]:
+    target = np.array(wanted, dtype=float)
     matrix = np.array([[term(Size(**run["size"])) for term in terms.values()] for run in runs])
     weight = 1 / np.maximum(target, 1e-3)
     found, _ = nnls(matrix * weight[:, None], target * weight)
@@ -183,6 +195,8 @@ def estimates(method: str, constants: dict[str, dict[str, float]], shape: tuple[
     size = Size(n, d, p, min(KEPT, d), effort)
     at = {quantity: value(method, quantity, constants[quantity], size) for quantity in QUANTITIES}
     at["largest"] = min(at["largest"], at["bytes"])
+    if method in IN_PIECES:
+        at["largest"] = max(at["largest"], min(BLOCK, at["bytes"]))
     slow = Size(n, d, p, size.k, ROUND_EFFORT.get(method, effort))
     at["rounds"] = value(method, "rounds", constants["rounds"], slow)
     if method in IN_BLOCKS:

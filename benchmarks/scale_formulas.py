@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -40,6 +40,7 @@ class Spec:
     cpu: Terms
     effort: float = 1
     says: str = ""  # what e stands for
+    cuts: Terms = field(default_factory=dict)  # bytes of candidate cuts of trees, which are fitted apart
     largest: Terms | None = None  # LARGEST by default
     rows: int = 4  # the sizes are so many times as long
     columns: int = 1  # and so many times as wide
@@ -85,10 +86,14 @@ def _network(parameters: Callable[[Size], dict[str, Any]], batch: int, effort: f
     )  # fmt: skip
 
 
-def _trees(parameters: Callable[[Size], dict[str, Any]], levels: float, trees: float, effort: float, says: str) -> Spec:
-    """SecureBoost: gradients to every passive party, sums of bins back. ``e`` multiplies what a unit run does."""
+def _trees(
+    parameters: Callable[[Size], dict[str, Any]], levels: float, trees: float, effort: float, says: str, cuts: Terms
+) -> Spec:
+    """SecureBoost: candidate cuts once (a word a row and candidate, there and on), then for every level something of
+    each row to and fro, and sums of candidates. ``e`` multiplies what a unit run does."""
     return Spec(
         parameters,
+        cuts=cuts,
         rounds=_terms(levels=lambda s: s.e * levels),
         bytes=_terms(p=P, enp=lambda s: s.e * trees * s.n * (s.p - 1), ed=lambda s: s.e * trees * s.d,
                      np=lambda s: s.n * s.p),
@@ -133,6 +138,18 @@ def _hops(s: Size) -> float:
 def _steps(s: Size) -> float:
     """Matching: how often a list is raised one after the other; three lists are on their way together."""
     return _keys(s) + 5 * math.ceil((s.p - _keys(s)) / 3)
+
+
+def _others(s: Size) -> float:
+    """Trees: cells of the columns whose candidate cuts go to the label holder."""
+    return s.n * (s.d - s.own)
+
+
+def _swarm_cuts(s: Size) -> float:
+    """Swarm: candidate cuts go out once an iteration for every number of bins that some particle asks for (16 of them,
+    184 candidates a column in all), however many particles there are."""
+    iterations, particles = (20, 50) if s.e >= 750 else (2 * s.e, 6)
+    return iterations * 184 * (1 - (1 - 1 / 16) ** particles) * _others(s)
 
 
 def _packed(s: Size) -> float:
@@ -196,11 +213,14 @@ SPECS: dict[str, Spec] = {
     "stochastic_gate": _network(lambda s: {"penalty": 0.01, "epochs": int(s.e), "refit_epochs": int(s.e)}, 128, 80,
                                 "an epoch of training and one of refitting for one penalty; 100 and 60 by default"),
     "top_gain": _trees(lambda s: {"n_features": int(s.k), "n_estimators": int(2 * s.e), "max_depth": 3, "folds": 2},
-                       1, 1, 24, "2 trees of depth 3 a model; 24 of depth 4 (twice the work) by default"),
+                       1, 1, 24, "2 trees of depth 3 a model; 24 of depth 4 (twice the work) by default",
+                       {"cuts": _others, "own_cuts": lambda s: s.n * s.own}),
     "pso_evffs": _trees(lambda s: {"popsize": 6, "iterations": int(2 * s.e), "models": 1, "folds": 2, "max_trees": 2,
                                    "max_depth": 3, "patience": None}, 1, 1, 750,
                         "2 iterations of 6 particles, 2 folds, 2 trees of depth 3; 20 of 50, 3, 6, depth 6 by default: "
-                        "750 times the work if no two particles are alike (rounds 56 times, models grow side by side)"),
+                        "750 times the work if no two particles are alike (rounds 56 times, models grow side by side), "
+                        "candidate cuts of all numbers of bins 10 times",
+                        {"swarm_cuts": _swarm_cuts}),
     "vertical_flafe": COMBINED,
     "hybrid_flafe": replace(
         COMBINED,
