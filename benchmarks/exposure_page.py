@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from fedsift.audit.verdict import ADDS, NAMES
 
 HERE = Path(__file__).parent
 FIGURES = HERE / "results" / "exposure.jsonl"
+RULES = HERE / "results" / "exposure_rules.jsonl"
 PAGE = HERE.parent / "docs" / "exposure.md"
 CHANGE = 0.05  # of what an attack adds: less is within what another draw of masks, folds or noise makes
-NOT_RUN = "not run"
+NOT_RUN, REFUSED = "not run", "\u2020"
 Row = dict[str, Any]
 
 HEAD = """\
@@ -57,6 +59,17 @@ argument in `audit/waivers.py` why none is needed.
 def rows_of() -> list[Row]:
     text = FIGURES.read_text(encoding="utf-8") if FIGURES.is_file() else ""
     return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+@cache
+def asked_of_rules() -> dict[tuple[str, str], Row]:
+    """What sites with default rules said last (``exposure_rules.py``) to a method on a set."""
+    text = RULES.read_text(encoding="utf-8") if RULES.is_file() else ""
+    return {(row["method"], row["set"]): row for row in map(json.loads, text.splitlines())}
+
+
+def refused_by_rules() -> set[tuple[str, str]]:
+    return {cell for cell, row in asked_of_rules().items() if row["rule"]}
 
 
 def added(row: Row) -> float:
@@ -121,7 +134,8 @@ def above(cells: dict[str, dict[str, Cell]]) -> list[Above]:
 def render() -> str:
     cells = by_cell()
     larger = {row["set"]: row["guess"] for row in rows_of() if row.get("metric") == "accuracy"}
-    lines = [HEAD, *_glance(cells), *read_lines(above(cells), larger), *_worst_lines(cells), *_change_lines(cells)]
+    lines = [HEAD, *_glance(cells), *read_lines(above(cells), larger), *_rule_lines(cells), *_worst_lines(cells)]
+    lines += _change_lines(cells)
     lines += [*_figure_lines(cells), *_attackers(cells)]
     versions = list(dict.fromkeys(row["commit"] for sets in cells.values() for c in sets.values() for row in c.now))
     lines += ["", f"Commits measured: {', '.join(versions)}. `python benchmarks/exposure.py --data DIR`", ""]
@@ -134,7 +148,8 @@ def _glance(cells: dict[str, dict[str, Cell]]) -> list[str]:
              f"{ADDS}, what is taken", "for noise. Which attack that is stands below. Refused: the method or the label "
              "holder does not take the set, in a", "word why; the whole sentence stands under every figure. Too long: "
              "given up after so many seconds of a processor, which", "stand there too; beside it what a smaller run "
-             "showed. Not run: nothing stands against it but its time.", "",
+             "showed. Not run: nothing stands against it but its time.",
+             f"{REFUSED}: sites with default rules refuse this very run (the rule stands below).", "",
              f"| method | {' | '.join(SIX)} |", f"|--|{'--:|' * len(SIX)}"]  # fmt: skip
     for method, case in every_case().items():
         if set(case.sets) >= set(SIX):
@@ -157,7 +172,8 @@ def _short(cell: Cell | None) -> str:
     if cell.refusal:
         return f"refused: {_in_a_word(cell.refusal)}"
     most = max([added(row) for row in cell.told], default=0.0)
-    return f"+{most:.3f}" if most > ADDS else "."
+    place = cell.now[0]["method"], cell.now[0]["set"]
+    return f"+{most:.3f}{REFUSED if place in refused_by_rules() else ''}" if most > ADDS else "."
 
 
 #: What a refusal says, and how the table at the top calls it.
@@ -172,6 +188,23 @@ WORDS = {
 def _in_a_word(refusal: str) -> str:
     """Under every figure stands the whole sentence."""
     return next((word for said, word in WORDS.items() if said in refusal), "see below")
+
+
+def _rule_lines(cells: dict[str, dict[str, Cell]]) -> list[str]:
+    """Of the cells that add something: which rule of a site refuses the run, and which runs all rules let happen."""
+    lines = ["", "## What default rules refuse", "",
+             "Each cell that adds more than a dot, run once more by sites with the [rules](party.md) that `fedsift party "
+             "init` writes: one job, in", "an empty journal. The rule is the first that refuses; a run that they let "
+             "happen is the user's to weigh.", "", "| rule | refuses, on these rows |", "|--|--|"]  # fmt: skip
+    found: dict[str, dict[str, list[str]]] = {}
+    for method, name in dict.fromkeys((method, name) for method, name, _, _ in above(cells)):
+        row = asked_of_rules().get((method, name))
+        if row is not None and not row.get("note"):
+            found.setdefault(row["rule"], {}).setdefault(method, []).append(name)
+    for rule in sorted(found, key=lambda rule: (not rule, rule)):
+        told = "; ".join(f"{method}: {', '.join(names)}" for method, names in found[rule].items())
+        lines.append(f"| {f'`{rule}`' if rule else 'none: they let it happen'} | {told} |")
+    return lines
 
 
 def _worst_lines(cells: dict[str, dict[str, Cell]]) -> list[str]:

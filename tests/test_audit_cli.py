@@ -135,6 +135,13 @@ def test_figures_are_brought_to_the_kind_of_their_limit():
     assert figure_of(exposure(0.75, 0.5, metric="cells", target="columns")) == 0.5
 
 
+def test_who_took_part_is_stored_under_the_limit_that_it_is_judged_by():
+    """Else a policy that has become stricter since does not find it in the stored audit."""
+    member = exposure(0.64, 0.5, metric="auc", target="membership", role="coordinator", party="coordinator")
+    told = conclude([judge(member, LIMITS, Site("bank", True))], [], [])
+    assert told.label_auc == 0.64
+
+
 def test_an_exposure_is_over_only_above_the_limit_and_above_what_the_attacker_knows_anyway():
     everybody = Site(None, True)
     assert judge(exposure(0.9), LIMITS, everybody).over

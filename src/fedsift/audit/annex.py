@@ -196,7 +196,9 @@ def render_page(record: AuditRecord) -> str:
 
 def _block(block: str | tuple[str, ...] | Grid) -> Html:
     if isinstance(block, Grid):
-        return table(list(block.heads), [list(row) for row in block.rows], stack=len(block.heads) > 2)
+        rows = [[h("span", cell, class_="told") if head == "how" else cell for head, cell in zip(block.heads, row)]
+                for row in block.rows]  # fmt: skip
+        return table(list(block.heads), rows, stack=len(block.heads) > 2)
     if isinstance(block, tuple):
         return h("ul", [h("li", text) for text in block])
     return h("p", block)

@@ -22,11 +22,14 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
+from fedsift.audit.verdict import NOTHING
 from fedsift.report.audit_record import AuditRecord, Line
 
 #: The version of the form: readers of ACRO 1.x refuse any but their own.
 ACRO_VERSION = "1.0.2"
-_COLUMNS = ("to whom", "attack", "knows", "measure", "success", "guess", "baseline", "control", "over the limit")
+_COLUMNS = (
+    "to whom", "attack", "knows", "measure", "success", "guess", "baseline", "control", "over the limit", "verdict",
+)  # fmt: skip
 
 
 def write_evidence(record: AuditRecord, folder: Path) -> None:
@@ -57,14 +60,19 @@ def _output(record: AuditRecord, uid: str, target: str, lines: list[Line]) -> di
     over = [line for line in lines if line.over]
     judged = any(line.concerns and not line.found_nothing for line in lines)
     status = "fail" if over else "pass" if judged and record.outcome != "incomplete" else "review"
-    worst = f"; {len(over)} of {len(lines)} attacks over the limit" if over else "; no attack over the limit"
+    read = [line for line in lines if not line.found_nothing]
+    worst = f"; {len(over) or 'none'} of {len(read)} that had something to read over the limit"
     outcome = {
         "attack": {str(i): line.attack for i, line in enumerate(lines)},
-        "verdict": {str(i): "fail" if line.over else "ok" for i, line in enumerate(lines)},
+        "verdict": {str(i): _word(line) for i, line in enumerate(lines)},
     }
     return _record(
         record, uid, status, f"attacks on {target}{worst}", {"target": target, **asdict(record.limits)}, outcome
     )
+
+
+def _word(line: Line) -> str:
+    return "fail" if line.over else NOTHING if line.found_nothing else "ok" if line.concerns else "not judged"
 
 
 def _coverage(record: AuditRecord, uid: str) -> dict[str, Any]:
@@ -103,9 +111,9 @@ def _record(
 
 def _table(lines: list[Line]) -> str:
     rows = [
-        [line.whom, line.attack, line.knows, line.metric, f"{line.value:.4f}", f"{line.guess:.4f}",
-         f"{line.baseline:.4f}", "" if line.control is None else f"{line.control:.4f}",
-         "yes" if line.over else "no"]
+        [line.whom, f"{line.attack} {line.stage}".strip(), line.knows, line.metric, f"{line.value:.4f}",
+         f"{line.guess:.4f}", f"{line.baseline:.4f}", "" if line.control is None else f"{line.control:.4f}",
+         "yes" if line.over else "no", NOTHING if line.found_nothing else line.judged]
         for line in lines
     ]  # fmt: skip
     return _csv([list(_COLUMNS), *rows])

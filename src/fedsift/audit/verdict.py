@@ -23,12 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsift.audit.exposure import Exposure
-from fedsift.report.audit_record import EMPTY, Verdict
+from fedsift.report.audit_record import EMPTY, Verdict, readable
 
 #: What an attack may seem to add by chance.
 ADDS = 0.01
 PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
 NOTHING = "nothing to read"
+LABELS, COLUMNS = "labels", "columns"
 #: Metrics that say which column is which, and nothing about a value in it.
 NAMES = ("columns named", "cuts followed")
 #: What a site has to lose, and how people call it.
@@ -88,12 +89,9 @@ def figure_of(exposure: Exposure) -> float:
 def judge(exposure: Exposure, limits: Limits, site: Site) -> Judged:
     """One exposure beside the limit for what it is after."""
     figure, concerns = figure_of(exposure), concerns_site(exposure.role, exposure.party, exposure.target, site)
-    if exposure.target == "labels" or (exposure.target == "membership" and exposure.metric == "auc"):
-        limit = limits.label_auc
-    elif exposure.target == "columns":
-        limit = limits.column_r2
-    else:
-        limit = max(exposure.guess, exposure.baseline)
+    limit = {LABELS: limits.label_auc, COLUMNS: limits.column_r2}.get(
+        _limited_as(exposure), max(exposure.guess, exposure.baseline)
+    )
     why = "" if concerns else "it is about a stand-in, not about this site's data"
     if concerns and exposure.metric in NAMES and site.names_shared:
         concerns, why = False, "the job tells the names of columns anyway"
@@ -101,6 +99,11 @@ def judge(exposure: Exposure, limits: Limits, site: Site) -> Judged:
         concerns, why = False, "sizes of lists and intersections are told to the coordinator of an alignment"
     over = concerns and figure > limit and exposure.added > ADDS and not exposure.note.startswith(NOTHING)
     return Judged(exposure, concerns, figure, limit, over, why)
+
+
+def _limited_as(exposure: Exposure) -> str:
+    """Whose limit holds: who took part is judged as labels are."""
+    return LABELS if (exposure.target, exposure.metric) == ("membership", "auc") else exposure.target
 
 
 def concerns_site(role: str, attacker: str, target: str, site: Site) -> bool:
@@ -118,7 +121,7 @@ def conclude(
     """``pending`` are messages without an attack, ``broken`` attacks that did not come to an end."""
     over = [line for line in judged if line.over]
     reasons = [
-        f"{line.exposure.attack}: {_who(line.exposure)} reads {line.exposure.target} of this job with "
+        f"{readable(line.exposure.attack)}: {_who(line.exposure)} reads {line.exposure.target} of this job with "
         f"{line.exposure.metric} {line.exposure.value:.3f} (guess {line.exposure.guess:.3f}, baseline "
         f"{line.exposure.baseline:.3f}); judged as {line.figure:.3f}, the limit is {line.limit:.3f}"
         for line in over
@@ -131,7 +134,7 @@ def conclude(
     if len(untested) == len(here):
         reasons.append(f"{EMPTY}: no attack on labels, columns or rows that are here had anything to read")
     outcome = FAILED if over else INCOMPLETE if reasons else PASSED
-    worst = _worst(judged, "labels", 0.5), _worst(judged, "columns", 0.0)
+    worst = _worst(judged, LABELS, 0.5), _worst(judged, COLUMNS, 0.0)
     return Verdict(outcome, tuple(reasons), *worst, untested)
 
 
@@ -145,10 +148,7 @@ def _who(exposure: Exposure) -> str:
     return "the coordinator" if exposure.role == "coordinator" else f"{exposure.party} ({exposure.role})"
 
 
-def _worst(judged: Sequence[Judged], target: str, least: float) -> float:
-    figures = [
-        line.figure
-        for line in judged
-        if line.concerns and line.exposure.target == target and line.exposure.added > ADDS and not line.found_nothing
-    ]
-    return max([least, *figures])
+def _worst(judged: Sequence[Judged], limited_as: str, least: float) -> float:
+    """Of all that one limit is for."""
+    here = [line for line in judged if line.concerns and not line.found_nothing and line.exposure.added > ADDS]
+    return max([least, *(line.figure for line in here if _limited_as(line.exposure) == limited_as)])

@@ -165,7 +165,7 @@ class Approvals:
         found = stored_audit(self.audits, self.party, request.main)
         if found is None:
             return "none"
-        figures = f"labels AUC {found.label_auc:.3f}, columns R2 {found.column_r2:.3f}"
+        figures = f"labels and who took part AUC {found.label_auc:.3f}, columns R2 {found.column_r2:.3f}"
         return f"{found.file_name} of {found.made[:10]}: {found.outcome}, {figures}"
 
     def _check_person(self, by: str, why: str, person: SigningKey | None) -> None:

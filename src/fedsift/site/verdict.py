@@ -58,7 +58,7 @@ class StoredVerdict:
     made: str  # a time in UTC
     outcome: str  # "passed", "failed" or "incomplete", as the policy was then
     complete: bool  # every message was attacked or needs no attack, and something was measured
-    label_auc: float  # the worst figures
+    label_auc: float  # the worst figures; of labels and of who took part
     column_r2: float
     format: str = FORMAT
     version: int = VERSION
@@ -137,7 +137,8 @@ def _why_not(verdict: StoredVerdict, policy: Policy, table: Table, now: datetime
     if not verdict.complete:
         return "the audit is incomplete: a message has no attack yet, or no attack had anything to read"
     if verdict.label_auc > policy.max_label_auc:
-        return f"labels were read with an AUC of {verdict.label_auc:.3f}; max_label_auc is {policy.max_label_auc:g}"
+        told = f"with an AUC of {verdict.label_auc:.3f}; max_label_auc is {policy.max_label_auc:g}"
+        return f"labels, or who took part, were read {told}"
     if verdict.column_r2 > policy.max_column_r2:
         return f"columns were read with an R2 of {verdict.column_r2:.3f}; max_column_r2 is {policy.max_column_r2:g}"
     return "" if verdict.outcome == "passed" else "the job did not pass its audit"
