@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.crypto.dp import whole_gaussian_noise
-from fedsift.mpc.column_scores.paid_bins import standard_places
+from fedsift.mpc.column_scores.paid_bins import standardised
 
 Floats = NDArray[np.float64]
 
@@ -60,11 +60,11 @@ class NoisyFit:
 
     def scores(self, values: Floats, target: NDArray[np.int64] | Floats, classes: int) -> Floats:
         """Absolute coefficients of the columns, summed over classes; an amount as target has ``classes`` 0."""
-        x = standard_places(values, N_BINS, PLACES_SHARE * self.rho / 2 if classes == 0 else PLACES_SHARE * self.rho)
+        x = standardised(values, N_BINS, PLACES_SHARE * self.rho / 2 if classes == 0 else PLACES_SHARE * self.rho)
         if classes:
             t = np.asarray(target[:, None] == np.arange(classes), dtype=np.float64)
         else:
-            placed = standard_places(target[:, None].astype(np.float64), N_BINS, PLACES_SHARE * self.rho / 2)
+            placed = standardised(target[:, None].astype(np.float64), N_BINS, PLACES_SHARE * self.rho / 2)
             t = np.clip(placed, -_AMOUNT, _AMOUNT) / _AMOUNT
         common = self._with_target(x, t)
         size = np.abs(common).sum(axis=1)
