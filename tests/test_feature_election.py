@@ -197,7 +197,7 @@ def test_a_replaced_row_moves_the_sums_no_farther_than_their_noise_is_made_for(d
         np.where(each > 0, 1.0, -1.0)[:, None] if amounts else np.eye(3)[each] for each in (classes, told)
     ]  # fmt: skip
     moved = noisy_fit.target_sums(other, targets[1]) - noisy_fit.target_sums(x, targets[0])
-    share = 1 - noisy_fit.PLACES_SHARE - noisy_fit.PRODUCTS_SHARE
+    share = 1 - noisy_fit.BOUNDS_SHARE - noisy_fit.PRODUCTS_SHARE
     assert (np.ldexp(moved, -2 * noisy_fit.BITS) ** 2).sum() <= 2 * share * fit.target_scale(4) ** 2 * (1 + 1e-9)
     moved = np.ldexp(noisy_fit.product_sums(other) - noisy_fit.product_sums(x), -2 * noisy_fit.BITS)
     weight = np.full((4, 4), 2.0) - np.eye(4)  # beside the diagonal the noise has half of the variance
@@ -211,7 +211,7 @@ def test_the_loss_of_a_noisy_ballot_measured_from_below(monkeypatch, times):
     rows, columns, draws = 30, 2, 1_500
     x = np.zeros((rows, columns))
     x[0] = 9.0
-    monkeypatch.setattr(noisy_fit, "standard_places", lambda values, bins, rho: values)
+    monkeypatch.setattr(noisy_fit, "standardised", lambda values, bins, rho: values)
     noise_of = noisy_fit.whole_gaussian_noise
     monkeypatch.setattr(noisy_fit, "whole_gaussian_noise", lambda shape, scale: noise_of(shape, scale / times**0.5))
     fit = NoisyFit(0.01, 1.0, 1, noise.rho_of(1.0, 1e-6))
@@ -244,6 +244,25 @@ def test_with_little_noise_the_ballot_is_that_of_the_columns_as_they_are(method)
     found = NoisyFit(0.01, L1_RATIO[method], 3, 1e7).scores(X, y, 2)
     exact = local_scores((X - X.mean(axis=0)) / X.std(axis=0), y, method, 0.01, "classification", 0)
     assert np.allclose(found, exact, atol=0.05 * exact.max())  # bins, and rows that are cut, say a little less
+
+
+def test_with_little_noise_a_column_that_counts_only_beside_others_is_found():
+    """Columns were let go once that have little in common with the class by themselves, whatever epsilon was."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(20_000, 1))
+    X = np.hstack([rng.normal(size=(20_000, 12)) + common, common + 0.3 * rng.normal(size=(20_000, 1))])
+    y = (X[:, :12].mean(axis=1) - 0.92 * X[:, 12] + 0.1 * rng.normal(size=20_000) > 0).astype(np.int64)
+    assert abs(np.corrcoef(X[:, 12], y)[0, 1]) < min(abs(np.corrcoef(X[:, j], y)[0, 1]) for j in range(12))
+    exact = local_scores((X - X.mean(axis=0)) / X.std(axis=0), y, "lasso", 0.01, "classification", 0)
+    assert exact.argmax() == 12
+    assert NoisyFit(0.01, 1.0, 3, 1e7).scores(X, y, 2).argmax() == 12
+
+
+def test_how_many_columns_are_multiplied_follows_from_public_figures():
+    few, many = NoisyFit(0.01, 1.0, 5, noise.rho_of(1.0, 1e-6)), NoisyFit(0.01, 1.0, 5, noise.rho_of(3.0, 1e-6))
+    assert [few.going(rows, 100) for rows in (100, 10_000, 10**7)] == [10, 14, 100]
+    assert few.going(10_000, 12) == 12
+    assert many.going(10_000, 100) == 28
 
 
 def test_a_run_whose_noise_hides_everything_says_so():

@@ -168,18 +168,12 @@ class _Column:
     def stands(self, n_bins: int, min_rows: int) -> np.ndarray:
         """Where the bins of ``codes`` lie, of mean 0 and variance 1 by the noisy counts alone; missing values at 0.
 
-        A range stands in its middle. One wider than from one power of two to the next could not be searched, for it
-        holds few rows: it stands at the end that is nearer to the column's median, as a clipped value does. The bins of
-        a category stand nowhere (NaN).
+        The bins of a category stand nowhere (NaN).
         """
         count = self.codes(n_bins, min_rows)[1]
         if not self.ordered:
             return np.full(count, np.nan)
-        counts, edges = np.maximum(self.counts[1:], 0.0), self._edges(n_bins, min_rows)
-        low, high = numbers(self.begins[1:]), numbers(self.ends[1:] - 1)
-        median = np.searchsorted(np.cumsum(counts), counts.sum() / 2)
-        nearer = np.where(np.arange(len(counts)) > median, low, high)
-        middle = np.where(self.ends[1:] - self.begins[1:] > STEPS, nearer, low / 2 + high / 2)
+        counts, edges, middle = np.maximum(self.counts[1:], 0.0), self._edges(n_bins, min_rows), self._middles()
         middle = middle / max(np.abs(middle[counts > 0]).max(initial=0.0), np.finfo(float).tiny)
         bins = np.searchsorted(edges, self.begins[1:], side="right")
         held = np.bincount(bins, counts, len(edges) + 1)
@@ -189,6 +183,36 @@ class _Column:
         spread = float(np.sqrt(shares @ found**2))
         found = found / spread if spread > 1e-9 else np.zeros(len(found))
         return np.append(found, np.zeros(count - len(found)))
+
+    def _middles(self) -> np.ndarray:
+        """Where the ranges of numbers stand: each in its middle.
+
+        One wider than from one power of two to the next could not be searched, for it holds few rows: it stands at the
+        end that is nearer to the column's median, as a clipped value does; the median's own at the end nearer to zero.
+        """
+        counts = np.maximum(self.counts[1:], 0.0)
+        low, high = numbers(self.begins[1:]), numbers(self.ends[1:] - 1)
+        median = np.searchsorted(np.cumsum(counts), counts.sum() / 2)
+        nearer = np.where(np.arange(len(counts)) > median, low, high)
+        nearer[median : median + 1] = min(low[median], high[median], key=abs) if median < len(low) else 0.0
+        return np.asarray(np.where(self.ends[1:] - self.begins[1:] > STEPS, nearer, low / 2 + high / 2))
+
+    def standardised(self, values: np.ndarray) -> np.ndarray:
+        """Numbers held between the outermost ranges that show, of mean 0 and variance 1 by the noisy counts alone.
+
+        Missing values are at 0, and so are all where the counts show one range only, or none.
+        """
+        counts, middle = np.maximum(self.counts[1:], 0.0), self._middles()
+        full = np.flatnonzero(counts > 0)
+        if len(full) < 2:
+            return np.zeros(len(values))
+        least, most = middle[full[0]], middle[full[-1]]
+        size = max(abs(least), abs(most))
+        stands, shares = middle[full] / size, counts[full] / counts[full].sum()
+        mean = float(shares @ stands)
+        spread = math.sqrt(float(shares @ (stands - mean) ** 2))
+        held = (np.clip(values, least, most) / size - mean) / spread if spread > 1e-9 else np.zeros(len(values))
+        return np.asarray(np.where(np.isnan(values), 0.0, held))
 
 
 def _parts(begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -219,13 +243,13 @@ def searched(party: Party, n_bins: int, rho: float) -> list[_Column]:
     return _search([_Column.of(party, column) for column in party.columns], party.n_rows, n_bins, rho)
 
 
-def standard_places(values: np.ndarray, n_bins: int, rho: float) -> np.ndarray:
-    """Numbers (rows x columns) at the places of their bins: of mean 0 and variance 1 by counts that cost ``rho``.
+def standardised(values: np.ndarray, n_bins: int, rho: float) -> np.ndarray:
+    """Numbers (rows x columns) held within bounds, of mean 0 and variance 1, by counts that cost ``rho``.
 
-    Missing ones stand at 0. Given the counts, a row's places follow from its own values alone.
+    Given the counts, what becomes of a row follows from its own values alone. Counts are as fine as ``n_bins`` needs.
     """
     columns = _search([_Column.of_numbers(column) for column in values.T], len(values), n_bins, rho)
-    found = [column.stands(n_bins, 1)[column.codes(n_bins, 1)[0]] for column in columns]
+    found = [column.standardised(each) for column, each in zip(columns, values.T)]
     return np.stack(found, axis=1) if found else np.zeros((len(values), 0))
 
 

@@ -5,8 +5,11 @@ large. So each cell's share is weighed by what is known of it. Where two columns
 and small ones show it, each by so much: a cell's part in the whole is that of two columns of these bins whose rows
 lean towards or away from one another by chance (``_parts``). From each cell follows an estimate of the whole; what they
 say together, the exact ones most, is what a cell is expected to say, and a cell's own word counts as far as its noise
-is smaller than what cells usually differ by (empirical Bayes). Without noise each cell has its own word: the sum is
-mutual information less what few rows add.
+is smaller than what cells differ by (empirical Bayes): as much as chance makes them, or more where the table shows it
+beyond its noise, as it does where a few rare categories have all that two columns share. (Where chance alone was
+reckoned with, such a column seemed to repeat nothing: of tables made like that three quarters of what is shared were
+missing at epsilon 3, now a third; tables of the sets below are read as well as before.) Without noise each cell has
+its own word: the sum is mutual information less what few rows add.
 
 Of ten bins a side, at epsilon 1 and 40,000 rows of six sets, half of the pairs of columns are off by more than 0.009
 nats; by the plain sum by 0.012, and by that of four bins a side by 0.020, most of it what these hide (``python
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_DIFFER = 2.0  # variance of what cells say of the whole, in squares of the whole: that of a squared normal number
+_DIFFER = 2.0  # least variance of what cells say of the whole, in squares of the whole: of a squared normal number
 _ROUNDS = 12
 
 
@@ -43,13 +46,15 @@ class Counted:
         parts /= parts.sum()
         told = (self._told(first, second, noise) - chance) / parts  # of the whole, by each cell
         usual = 2 * (chance / parts) ** 2
-        whole = max(0.0, float((told * parts).sum()))
+        whole, shown = max(0.0, float((told * parts).sum())), 0.0
         for _ in range(_ROUNDS):
             doubt = (noise**2 / (2 * expected**2) + 2 * noise * whole * parts / expected) / parts**2
-            differ = _DIFFER * whole**2 + usual
+            differ = max(_DIFFER * whole**2, shown) + usual
             weights = 1 / (doubt + differ)
-            together = float((weights * told).sum() / weights.sum())
+            weights /= weights.sum()
+            together = float((weights * told).sum())
             whole = max(0.0, together)
+            shown = float((weights * ((told - together) ** 2 - doubt - usual)).sum())
         own = differ / (differ + doubt)
         return float((parts * (together + own * (told - together))).sum() / self.rows)
 
