@@ -78,7 +78,7 @@ def expect_models(
     if not fits(party.n_rows, [plan.settings.max_depth for plan in read]):
         raise OperationRefused(party.name, "expect_models", "more models than may grow together")
     scales = [Scales.of(logistic, party.n_rows, plan.settings) for plan in read]
-    if len({plan.early_stopping_rounds for plan in read}) != 1:
+    if len({plan.early_stopping_rounds for plan in read}) > 1:
         raise OperationRefused(party.name, "expect_models", "models that grow together stop alike")
     if len({each.units for each in scales}) != 1:
         raise OperationRefused(party.name, "expect_models", "models that grow together have the same units")
