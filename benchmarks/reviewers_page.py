@@ -323,7 +323,7 @@ def render(frame: pd.DataFrame, head: str) -> str:
 def main() -> None:
     import reviewers
 
-    head = "\n\n".join((reviewers.__doc__ or "").split("\n\n")[2:4]).strip()
+    head = "\n\n".join((reviewers.__doc__ or "").split("\n\n")[2:6]).strip()
     text = render(read(HERE / "reviewers.jsonl"), head)
     (HERE / "reviewers.md").write_text(text, encoding="utf-8")
     print(text)

@@ -212,9 +212,15 @@ SPECS: dict[str, Spec] = {
                             "an epoch of pre-training and one of training; 5 and 15 by default"),
     "stochastic_gate": _network(lambda s: {"penalty": 0.01, "epochs": int(s.e), "refit_epochs": int(s.e)}, 128, 80,
                                 "an epoch of training and one of refitting for one penalty; 100 and 60 by default"),
-    "top_gain": _trees(lambda s: {"n_features": int(s.k), "n_estimators": int(2 * s.e), "max_depth": 3, "folds": 2},
-                       1, 1, 24, "2 trees of depth 3 a model; 24 of depth 4 (twice the work) by default",
-                       {"cuts": _others, "own_cuts": lambda s: s.n * s.own}),
+    # At level "all" cuts are compared on shares, whose messages are many and whose bytes go with cuts times nodes:
+    "top_gain": replace(
+        _trees(lambda s: {"n_features": int(s.k), "n_estimators": int(2 * s.e), "max_depth": 3, "folds": 2},
+               1, 1, 24, "2 trees of depth 3; 24 of depth 4 (twice the work) by default, without cross-validation"),
+        rounds=_terms(e=lambda s: s.e, e_cuts=lambda s: s.e * math.log2(s.own)),
+        bytes=_terms(p=P, e=lambda s: s.e, nd=lambda s: s.n * s.d, enp=lambda s: s.e * s.n * s.p,
+                     ed=lambda s: s.e * s.d),
+        cpu=_terms(e=lambda s: s.e, enp=lambda s: s.e * s.n * s.p, ed=lambda s: s.e * s.d, nd=lambda s: s.n * s.d),
+    ),
     "pso_evffs": _trees(lambda s: {"popsize": 6, "iterations": int(2 * s.e), "models": 1, "folds": 2, "max_trees": 2,
                                    "max_depth": 3, "patience": None}, 1, 1, 750,
                         "2 iterations of 6 particles, 2 folds, 2 trees of depth 3; 20 of 50, 3, 6, depth 6 by default: "
@@ -244,4 +250,4 @@ SPECS: dict[str, Spec] = {
     "random": NULL,
 }  # fmt: skip
 #: Where rounds grow less than the work does, because models grow in lock-step: effort for the rounds alone.
-ROUND_EFFORT = {"pso_evffs": 56, "fed_halving": 30}
+ROUND_EFFORT = {"pso_evffs": 56, "fed_halving": 30, "top_gain": 16}

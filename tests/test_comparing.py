@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsift.errors import SecurityError
-from fedsift.mpc import wide
+from fedsift.mpc import fractions, wide
 from fedsift.mpc.comparing import (
     DealerSource,
     Source,
@@ -140,11 +141,15 @@ def with_parts(parts, program):
     return build
 
 
+@pytest.mark.parametrize("few", [0, 12, 2048], ids=["two at a time", "two, then four", "four at a time"])
 @pytest.mark.parametrize("parts", [6, 5])
 @settings(max_examples=10, deadline=None)
-@given(st.integers(2, 9), st.integers(1, 3), st.integers(0, 2**32))
-def test_the_largest_fraction_is_found_and_ties_fall_to_the_first(parts, width, groups, seed):
+@given(st.integers(2, 19), st.integers(1, 3), st.integers(0, 2**32))
+def test_the_largest_fraction_is_found_and_ties_fall_to_the_first(few, parts, width, groups, seed):
+    """Groups use some of their places; the others are never the largest, whatever stands in them."""
     rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, width + 1, groups)
+    sizes[0] = width
     over, under = rng.integers(0, 6, (groups, width)), rng.integers(1, 4, (groups, width))
     labels = np.tile(np.arange(width), (groups, 1)).astype(np.uint64)
     top = {6: 2**136, 5: 2**106}[parts]
@@ -154,11 +159,12 @@ def test_the_largest_fraction_is_found_and_ties_fall_to_the_first(parts, width, 
     halves = [
         Fractions(*(part[side].reshape(shape) for part in wides), *(part[side] for part in words)) for side in (0, 1)
     ]
-    found = run(with_parts(parts, largest), *halves)
+    with mock.patch.object(fractions, "_FEW", few):
+        found = run(with_parts(parts, lambda source, share: largest(source, share, sizes)), *halves)
     best = (found[0].label + found[1].label)[:, 0].tolist()
     assert (found[0].sums + found[1].sums)[:, 0].tolist() == [7 * place for place in best]
     for group in range(groups):
-        values = [Fraction(int(a), int(b)) for a, b in zip(over[group], under[group])]
+        values = [Fraction(int(a), int(b)) for a, b in zip(over[group], under[group])][: sizes[group]]
         assert best[group] == values.index(max(values))
 
 

@@ -163,8 +163,9 @@ class TopGain(Selector):
     def _of_fold(self, columns: dict[str, np.ndarray], rule: dict[str, Plain]) -> Booster:
         """A smaller one, on the rows of a fold: it takes part in a comparison alone."""
         whole = self._booster(columns)
-        settings = replace(whole.settings, max_depth=max(1, self.max_depth - 1))
-        return replace(whole, rows=rule, n_estimators=-(-self.n_estimators // 2), settings=settings)
+        settings = replace(whole.settings, max_depth=max(min(2, self.max_depth), self.max_depth - 1))
+        trees = max(min(4, self.n_estimators), -(-self.n_estimators // 2))
+        return replace(whole, rows=rule, n_estimators=trees, settings=settings)
 
     def _booster(self, columns: dict[str, np.ndarray]) -> Booster:
         return Booster(

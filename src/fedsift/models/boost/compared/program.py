@@ -9,7 +9,7 @@ of the same kind.
 Sums come as shares of one 64-bit number (``hidden/shares.py``). A number that leaves the highest bit of its ring free
 wraps if and only if one of its shares has that bit set, so both sums are lifted into the wide ring exactly, by one OR
 of private bits each. Candidates that leave too few rows or too little weight on a side get the numerator zero; four
-signs decide that. A leaf is a quotient, found bit by bit (long division: compare, subtract).
+signs decide that. A leaf is a quotient, found three bits at a time (long division: compare, subtract).
 
 Of rows: gradients, who goes left, sums of nodes laid out, new scores. Party 1 is all other parties together here: they
 hold the same shares (``state.py``). Who is in a node is a shared bit a row and node. A level's left children are
