@@ -42,7 +42,7 @@ AT_ONCE = 4
 LARGE = 1 << 16
 _FIRST = 64
 #: Bytes of replies that a site keeps for a coordinator.
-HELD = 2 * MAX_BYTES
+HELD = MAX_BYTES
 _MAGIC, _VERSION = b"FP", 1
 _DATA, _FETCH, _INDEX, _DONE = 0, 1, 2, 3
 _HEAD = struct.Struct("<2sBB16sII")
