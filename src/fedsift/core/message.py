@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from fedsift.core.relayed import Elsewhere as Elsewhere
-from fedsift.core.relayed import Holed, Parts, whole
+from fedsift.core.relayed import Holed, Part, Parts, whole
 from fedsift.errors import MessageError, SecurityError
 
 MAGIC = b"FS"
@@ -66,7 +66,7 @@ def wire_type(tag: int, views: bool = False, passed: bool = False) -> Callable[[
 
     Used by the secure layer alone; the tag is part of the format and never changes its meaning. With ``views`` it is
     read from a view of the message, which stays in memory as long as the view is used: large ones are not copied.
-    What is ``passed`` on may lie at a party still: it is read from an ``Elsewhere``, and its ``elsewhere()`` gives it.
+    What is ``passed`` on may lie at a party still: it is read from an ``Elsewhere``, and sent as its ``parts()``.
     """
 
     def register(cls: Any) -> Any:
@@ -90,9 +90,9 @@ def encode(value: object) -> bytes:
 
 def compose(value: object, before: bytes = b"") -> bytes | Parts:
     """The same to be sent: what lies elsewhere stays there until it goes out."""
-    out: list[bytes | Elsewhere] = [before, MAGIC, bytes([VERSION])]
+    out: list[Part] = [before, MAGIC, bytes([VERSION])]
     _write(value, out, 0)
-    size, here = sum(map(len, out)), [part for part in out if isinstance(part, bytes)]
+    size, here = sum(map(len, out)), [part for part in out if not isinstance(part, Elsewhere)]
     if size - len(before) > MAX_BYTES:
         raise MessageError(f"a message of {size:,} bytes is over the limit of {MAX_BYTES:,}: send it in pieces")
     return b"".join(here) if len(here) == len(out) else Parts(out)
@@ -119,13 +119,13 @@ def _length(n: int) -> bytes:
     return struct.pack("<Q", n)[:6]  # 48 bits: more than MAX_BYTES, fixed width, no canonical-form questions
 
 
-def _write(value: Any, out: list[bytes | Elsewhere], depth: int) -> None:
+def _write(value: Any, out: list[Part], depth: int) -> None:
     if depth > MAX_DEPTH:
         raise MessageError(f"a payload is nested deeper than {MAX_DEPTH} levels")
     tag = _wire_tags.get(type(value))
     if tag is not None:
-        body = (value.elsewhere() if type(value) in _passed else None) or value.to_bytes()
-        out += [bytes([tag]), _length(len(body)), body]
+        parts = value.parts() if type(value) in _passed else [value.to_bytes()]
+        out += [bytes([tag]), _length(sum(map(len, parts))), *parts]
     elif isinstance(value, Parts):
         out += [bytes([_BYTES]), _length(len(value)), *value.parts]
     elif value is None:
@@ -181,7 +181,7 @@ def plain_message(value: object) -> object:
     return value
 
 
-def _write_array(array: np.ndarray, out: list[bytes | Elsewhere]) -> None:
+def _write_array(array: np.ndarray, out: list[Part]) -> None:
     dtype = array.dtype.newbyteorder("<")
     if dtype not in _DTYPE_CODES:
         raise MessageError(f"a NumPy array of type {array.dtype} cannot be sent: only booleans, integers and floats")
@@ -212,17 +212,18 @@ class _Reader:
     def block(self) -> bytes:
         return self.take(self.length())
 
-    def skip(self) -> tuple[int, int]:
-        """Where a block lies."""
-        start, length = self.position + 6, self.length()
-        if length > len(self.data) - start:
+    def skip(self, n: int | None = None) -> tuple[int, int]:
+        """Where a block, or so many bytes, lie."""
+        n = self.length() if n is None else n
+        start = self.position
+        if n > len(self.data) - start:
             raise MessageError("the message is truncated")
-        self.position = start + length
+        self.position = start + n
         return start, self.position
 
-    def view(self) -> memoryview:
-        """A block where it lies: nothing is copied."""
-        where = slice(*self.skip())
+    def view(self, n: int | None = None) -> memoryview:
+        """The same where they lie: nothing is copied."""
+        where = slice(*self.skip(n))
         return memoryview(self.data)[where] if isinstance(self.data, bytes) else memoryview(self.data[where])
 
     def text(self) -> str:
@@ -288,8 +289,8 @@ class _Reader:
 
     def array(self) -> np.ndarray:
         dtype, shape, size = self.array_head()
-        body = self.take(size)
-        if dtype == np.dtype("?") and body.strip(b"\x00\x01"):
+        body = self.view(size)
+        if dtype == np.dtype("?") and np.frombuffer(body, np.uint8).max(initial=0) > 1:
             raise MessageError("a boolean array in the message holds other bytes than 0 and 1")
         if size == 0 and max(shape, default=0) > MAX_BYTES:
             raise MessageError("an array in the message has an impossible shape")

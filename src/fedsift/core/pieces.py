@@ -24,6 +24,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 
 import numpy as np
 
@@ -41,7 +42,7 @@ AT_ONCE = 4
 LARGE = 1 << 16
 _FIRST = 64
 #: Bytes of replies that a site keeps for a coordinator.
-HELD = 2 * MAX_BYTES
+HELD = MAX_BYTES
 _MAGIC, _VERSION = b"FP", 1
 _DATA, _FETCH, _INDEX, _DONE = 0, 1, 2, 3
 _HEAD = struct.Struct("<2sBB16sII")
@@ -100,22 +101,25 @@ class Cut:
 
 @dataclass
 class Joined:
-    """A message that comes in pieces, in their order."""
+    """A message that comes in pieces, in their order; it is in memory once."""
 
     name: bytes
     count: int
-    parts: list[bytes] = field(default_factory=list, repr=False)
+    came: int = 0
+    last: bytes = field(default=b"", repr=False)
+    data: BytesIO = field(default_factory=BytesIO, repr=False)
 
     def take(self, piece: Piece) -> bytes | None:
         """The whole message with its last piece. The last piece that came may come again."""
         if (piece.name, piece.count) != (self.name, self.count):
             raise MessageError("a piece of another message than the one under way")
-        if piece.number == len(self.parts) - 1 and piece.data == self.parts[-1] and piece.number + 1 < self.count:
+        if piece.number == self.came - 1 and piece.data == self.last and piece.number + 1 < self.count:
             return None
-        if piece.number != len(self.parts):
-            raise MessageError(f"piece {piece.number} of a message came in place of piece {len(self.parts)}")
-        self.parts.append(piece.data)
-        return b"".join(self.parts) if len(self.parts) == self.count else None
+        if piece.number != self.came:
+            raise MessageError(f"piece {piece.number} of a message came in place of piece {self.came}")
+        self.came, self.last = self.came + 1, piece.data
+        self.data.write(piece.data)
+        return self.data.getvalue() if self.came == self.count else None
 
 
 class Pieces:

@@ -74,11 +74,15 @@ class Elsewhere:
         return self.message[self.start + start : end]
 
 
+#: Of a message that is being written.
+Part = bytes | memoryview | Elsewhere
+
+
 @dataclass(frozen=True)
 class Parts:
     """A message to be sent, with blocks that are read when they go out."""
 
-    parts: Sequence[bytes | Elsewhere] = field(repr=False)
+    parts: Sequence[Part] = field(repr=False)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))

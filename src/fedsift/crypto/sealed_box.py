@@ -80,8 +80,8 @@ class SealedBox:
     def to_bytes(self) -> bytes:
         return self.data if isinstance(self.data, bytes) else self.data.read()
 
-    def elsewhere(self) -> Elsewhere | None:
-        return self.data if isinstance(self.data, Elsewhere) else None
+    def parts(self) -> list[bytes | Elsewhere]:
+        return [self.data]
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SealedBox:

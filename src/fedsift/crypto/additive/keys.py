@@ -146,8 +146,13 @@ class Ciphertexts:
     def _with(self, payload: Any = None, raw: bytes | None = None) -> Ciphertexts:
         return Ciphertexts(self.scheme, self.bits, self.fingerprint, payload, raw, self._key)
 
-    def elsewhere(self) -> Elsewhere | None:
-        return self._there
+    def parts(self) -> list[bytes | memoryview | Elsewhere]:
+        """Header (scheme, bits, key fingerprint, count, width) and fixed-width values: the size tells nothing."""
+        if self._there is not None:
+            return [self._there]
+        header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little") + self.fingerprint
+        raw = self._bytes()
+        return [header + len(self).to_bytes(6, "little") + self._width.to_bytes(4, "little"), raw]
 
     def _bytes(self) -> bytes | memoryview:
         if self._there is not None:
@@ -157,10 +162,8 @@ class Ciphertexts:
         return self._raw
 
     def to_bytes(self) -> bytes:
-        """Header (scheme, bits, key fingerprint, count, width) and fixed-width values: the size tells nothing."""
-        raw = self._bytes()
-        header = bytes([_SCHEME_CODES[self.scheme]]) + self.bits.to_bytes(4, "little") + self.fingerprint
-        return header + len(self).to_bytes(6, "little") + self._width.to_bytes(4, "little") + raw
+        self._bytes()
+        return b"".join(part for part in self.parts() if not isinstance(part, Elsewhere))
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview | Elsewhere) -> Ciphertexts:
