@@ -20,6 +20,7 @@ from fedsift.audit.attacks.folds import ask_for_draws, ask_for_many_folds
 from fedsift.core.design import Design
 from fedsift.core.party import Site
 from fedsift.core.table import Table
+from fedsift.engineer.fed_iife.selector import FedIIFE
 from fedsift.engineer.flafe.importance import BINS
 from fedsift.models.boost.model import SecureBoostClassifier
 from fedsift.models.vertical_additive import VerticalAdditive
@@ -71,6 +72,11 @@ def unrelated(rows=569, columns=6):
     """Columns that say nothing about the label."""
     rng = np.random.default_rng(0)
     return rng.normal(size=(rows, columns)), (rng.random(rows) < 0.4).astype(int)
+
+
+def by_lot(seed=0):
+    """Nobody's columns say anything about the label."""
+    return noisy(seed=seed)[0], np.random.default_rng(seed).permutation(np.arange(300) % 2)
 
 
 def separable(rows=120, columns=90):
@@ -261,6 +267,7 @@ MAKERS: dict[str, Callable[[], Recording]] = {
     "pooled products": split(
         lambda: wide(60, 60), Knockoffs(squares=False), partition="horizontal", fresh=wide(400, 60, seed=1)
     ),
+    "pooled tables": split(by_lot, FedIIFE(max_features=1), partition="horizontal", fresh=by_lot(seed=1)),
     "groups that go on": split(lambda: wide(40, 480, strength=0.0), samples.half_of_the_groups_go_on()),
     "horizontal": split(
         lambda: wide(60, 300), coordinator.horizontal_sums, partition="horizontal", fresh=wide(200, 300, seed=9)
@@ -316,6 +323,8 @@ TWINS = {
     "dual_scores_give_columns": Twin("every round", "bank"),
     "gates_give_labels": Twin("gates", "shop"),
     "bits_give_cells": Twin("bits", "bank"),
+    "pair_tables_tell_members": Twin("pooled tables", "coordinator"),
+    "pair_tables_tell_labels": Twin("pooled tables", "coordinator"),
     "predictions_give_cells": Twin("predictions", "bank"),
     "products_at_holder": Twin("told products", "bank"),
     "products_at_party": Twin("told products", "shop"),

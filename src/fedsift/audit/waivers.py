@@ -234,8 +234,8 @@ WAIVERS: dict[str, str] = {
 _SUMS = (
     "linear.curvature", "linear.local_steps", "linear.validation_scores", "study.feature_spread",
     "study.target_spread", "study.target_sums", "iife.candidate_errors", "iife.candidate_moments",
-    "iife.feature_moments", "iife.offer_candidates", "iife.additive_moments", "iife.grid_counts",
-    "iife.local_interaction", "iife.pair_tables", "flafe.target_moments", "flafe.forest_sums", "election.cast_votes",
+    "iife.feature_moments", "iife.offer_candidates", "iife.local_interaction", "flafe.target_moments",
+    "flafe.forest_sums", "election.cast_votes",
     "election.block_votes", "election.noisy_ballot", "iife.noisy_counts", "iife.noisy_moments", "iife.noisy_pairs",
 )  # fmt: skip
 for _name in _SUMS:
