@@ -7,8 +7,8 @@ lean towards or away from one another by chance (``_parts``). From each cell fol
 say together, the exact ones most, is what a cell is expected to say, and a cell's own word counts as far as its noise
 is smaller than what cells differ by (empirical Bayes): as much as chance makes them, or more where the table shows it
 beyond its noise, as it does where a few rare categories have all that two columns share. (Where chance alone was
-reckoned with, such a column seemed to repeat nothing: of tables made like that three quarters of what is shared were
-missing at epsilon 3, now a third; tables of the sets below are read as well as before.) Without noise each cell has
+reckoned with, such a column seemed to repeat nothing: at epsilon 3 more than half of what it shares was missing, see
+``tests/test_muse_privacy.py``; columns of the sets below are read as well as before.) Without noise each cell has
 its own word: the sum is mutual information less what few rows add.
 
 Of ten bins a side, at epsilon 1 and 40,000 rows of six sets, half of the pairs of columns are off by more than 0.009
