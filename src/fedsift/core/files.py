@@ -37,6 +37,11 @@ def write_atomic(path: str | Path, text: str | bytes) -> Path:
     return path
 
 
+def private(path: str, flags: int) -> int:
+    """For ``open(..., opener=private)``: a new file that nobody but its owner can read."""
+    return os.open(path, flags | os.O_EXCL, 0o600)
+
+
 def plain(value: object) -> Any:
     """NumPy values as JSON has them; what is not a number becomes null."""
     if isinstance(value, Mapping):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedsift.core.arguments import AtMost
 from fedsift.core.design import survival_of
 from fedsift.core.federation import Federation
+from fedsift.core.files import private
 from fedsift.core.ledger import later, rounded_numbers
 from fedsift.core.message import decode, encode
 from fedsift.core.operation import Array, Operation, operation
@@ -211,7 +212,8 @@ def keep_by_id(party: Party, *, model: Annotated[str, AtMost(64)]) -> None:
     file = part_file(party, model).with_suffix(".predictions.csv")
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_suffix(".half")
-    with half.open("w", encoding="utf-8", newline="") as out:
+    half.unlink(missing_ok=True)
+    with open(half, "w", encoding="utf-8", newline="", opener=private) as out:
         writer = csv.writer(out)
         first = 1 if len(classes) == 2 else 0
         writer.writerow(["id", *(classes[first:] or ("prediction",))])
@@ -236,7 +238,9 @@ def write_part(party: Party, *, model: str) -> None:
     body, file = encode({**told, "part": part.to_plain()}), part_file(party, model)
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_suffix(".half")
-    half.write_bytes(body)
+    half.unlink(missing_ok=True)
+    with open(half, "wb", opener=private) as out:
+        out.write(body)
     half.replace(file)
 
 

@@ -47,8 +47,8 @@ def whole_row_weights(party: Party, labels: Labels) -> NDArray[np.int64] | None:
     shares = counted / counted.mean()
     if shares.max() >= WEIGHT_ROOM:
         raise DataError(
-            f"party {party.name!r}: with its class's weight a row counts {shares.max():.0f} times the mean, and shared "
-            f"computing has room for {WEIGHT_ROOM:g}; give class_weight smaller numbers, or take HyFDCA"
+            f"party {party.name!r}: with its class's weight a row counts {WEIGHT_ROOM:g} times the mean or more, for "
+            "which shared computing has no room; give class_weight smaller numbers, or take HyFDCA"
         )
     return np.asarray(np.maximum(np.rint(shares * 2**WEIGHT_BITS), 1), dtype=np.int64)
 
