@@ -86,19 +86,16 @@ def _network(parameters: Callable[[Size], dict[str, Any]], batch: int, effort: f
     )  # fmt: skip
 
 
-def _trees(
-    parameters: Callable[[Size], dict[str, Any]], levels: float, trees: float, effort: float, says: str, cuts: Terms
-) -> Spec:
-    """SecureBoost: candidate cuts once (a word a row and candidate, there and on), then for every level something of
-    each row to and fro, and sums of candidates. ``e`` multiplies what a unit run does."""
+def _compared(parameters: Callable[[Size], dict[str, Any]], effort: float, says: str, cuts: Terms) -> Spec:
+    """Boosted trees at level "all": candidate cuts once (a word a row and candidate, there and on); then they are
+    compared on shares, whose messages are many and whose bytes go with cuts times nodes. ``e`` multiplies what a unit
+    run does."""
     return Spec(
         parameters,
         cuts=cuts,
-        rounds=_terms(levels=lambda s: s.e * levels),
-        bytes=_terms(p=P, enp=lambda s: s.e * trees * s.n * (s.p - 1), ed=lambda s: s.e * trees * s.d,
-                     np=lambda s: s.n * s.p),
-        cpu=_terms(en=lambda s: s.e * trees * s.n, en_own=lambda s: s.e * trees * s.n * s.own,
-                   ed=lambda s: s.e * trees * s.d, n_own=lambda s: s.n * s.own),
+        rounds=_terms(e=lambda s: s.e, e_cuts=lambda s: s.e * math.log2(s.own)),
+        bytes=_terms(p=P, e=lambda s: s.e, enp=lambda s: s.e * s.n * s.p, ed=lambda s: s.e * s.d),
+        cpu=_terms(e=lambda s: s.e, enp=lambda s: s.e * s.n * s.p, ed=lambda s: s.e * s.d, nd=lambda s: s.n * s.d),
         effort=effort,
         says=says,
         rows=2,
@@ -140,16 +137,11 @@ def _steps(s: Size) -> float:
     return _keys(s) + 5 * math.ceil((s.p - _keys(s)) / 3)
 
 
-def _others(s: Size) -> float:
-    """Trees: cells of the columns whose candidate cuts go to the label holder."""
-    return s.n * (s.d - s.own)
-
-
 def _swarm_cuts(s: Size) -> float:
     """Swarm: candidate cuts go out once an iteration for every number of bins that some particle asks for (16 of them,
     184 candidates a column in all), however many particles there are."""
     iterations, particles = (20, 50) if s.e >= 750 else (2 * s.e, 6)
-    return iterations * 184 * (1 - (1 - 1 / 16) ** particles) * _others(s)
+    return iterations * 184 * (1 - (1 - 1 / 16) ** particles) * s.n * s.d
 
 
 def _packed(s: Size) -> float:
@@ -212,21 +204,18 @@ SPECS: dict[str, Spec] = {
                             "an epoch of pre-training and one of training; 5 and 15 by default"),
     "stochastic_gate": _network(lambda s: {"penalty": 0.01, "epochs": int(s.e), "refit_epochs": int(s.e)}, 128, 80,
                                 "an epoch of training and one of refitting for one penalty; 100 and 60 by default"),
-    # At level "all" cuts are compared on shares, whose messages are many and whose bytes go with cuts times nodes:
-    "top_gain": replace(
-        _trees(lambda s: {"n_features": int(s.k), "n_estimators": int(2 * s.e), "max_depth": 3, "folds": 2},
-               1, 1, 24, "2 trees of depth 3; 24 of depth 4 (twice the work) by default, without cross-validation"),
-        rounds=_terms(e=lambda s: s.e, e_cuts=lambda s: s.e * math.log2(s.own)),
-        bytes=_terms(p=P, e=lambda s: s.e, nd=lambda s: s.n * s.d, enp=lambda s: s.e * s.n * s.p,
-                     ed=lambda s: s.e * s.d),
-        cpu=_terms(e=lambda s: s.e, enp=lambda s: s.e * s.n * s.p, ed=lambda s: s.e * s.d, nd=lambda s: s.n * s.d),
+    "top_gain": _compared(
+        lambda s: {"n_features": int(s.k), "n_estimators": int(2 * s.e), "max_depth": 3, "folds": 2},
+        24, "2 trees of depth 3; 24 of depth 4 (twice the work) by default, without cross-validation",
+        {"cuts": lambda s: s.n * s.d},
     ),
-    "pso_evffs": _trees(lambda s: {"popsize": 6, "iterations": int(2 * s.e), "models": 1, "folds": 2, "max_trees": 2,
-                                   "max_depth": 3, "patience": None}, 1, 1, 750,
-                        "2 iterations of 6 particles, 2 folds, 2 trees of depth 3; 20 of 50, 3, 6, depth 6 by default: "
-                        "750 times the work if no two particles are alike (rounds 56 times, models grow side by side), "
-                        "candidate cuts of all numbers of bins 10 times",
-                        {"swarm_cuts": _swarm_cuts}),
+    "pso_evffs": _compared(
+        lambda s: {"popsize": 6, "iterations": int(2 * s.e), "models": 1, "folds": 2, "max_trees": 2, "max_depth": 3,
+                   "patience": None},
+        750, "2 iterations of 6 particles, 2 folds, 2 trees of depth 3; 20 of 50, 3, 6, depth 6 by default: "
+        "750 times the work if no two particles are alike (rounds 56 times, models grow side by side), candidate cuts "
+        "of all numbers of bins 10 times", {"swarm_cuts": _swarm_cuts},
+    ),
     "vertical_flafe": COMBINED,
     "hybrid_flafe": replace(
         COMBINED,
