@@ -219,6 +219,18 @@ def test_calibration_lift_thresholds_and_fairness_are_of_the_label_holders_rows(
         model.performance(fed, by="town")
 
 
+def test_groups_have_as_many_rows_as_the_site_says():
+    """Ten, whatever a site's ``min_cell`` said: a model is no method that has such a parameter."""
+    bank, shop = tables(400)
+    bank["town"] = np.where(np.arange(400) < 30, "small", "large")
+    fed = fs.Federation.from_tables({"bank": bank, "shop": shop}, id="id", label=("bank", "default"))
+    model = fs.VerticalLogisticRegression().fit(fed)
+    assert set(model.performance(fed, by="town")["town"]) == {"small", "large"}
+    fed.simulated["bank"].min_cell = 40  # as a site with a policy has it from there
+    assert set(model.performance(fed, by="town")["town"]) == {"large"}
+    assert len(model.performance(fed, groups=20)) == 10
+
+
 def test_calibration_roc_lift_thresholds_and_fairness_are_those_of_scikit_learn():
     """Two digits a figure are told; what follows of sums of them is off by a little more."""
     bank, shop = tables(600, seed=7)

@@ -29,9 +29,11 @@ from fedsift.mpc.horizontal_study import (
     standardise,
 )
 from fedsift.mpc.pairs import meet_all
-from fedsift.mpc.psi import JOB
+from fedsift.mpc.psi import JOB, align
 from fedsift.mpc.secure_sum import SecureSum
 from fedsift.site.journal_rules import ALIGNMENT
+from fedsift.site.policy import ALIGNMENT as ALIGNED
+from fedsift.site.policy import DEFAULT_EXCEPTIONS
 from fedsift.site.site import PolicySite
 from hostile.coordinator import ROWS, Hostile, policy, refused
 
@@ -201,3 +203,22 @@ def test_a_half_of_a_network_is_no_wider_and_has_no_more_than_the_accepted_job_s
         with pytest.raises(OperationRefused, match=f"its '{next(iter(changed))}' is another than that"):
             run.ask(start_bottom, to="shop", model="m", settings=replace(told, **changed))
         assert run.ask(start_bottom, to="shop", model="m", settings=told)
+
+
+@pytest.mark.parametrize("matched", [False, True], ids=["other persons", "ids were matched"])
+def test_sums_that_a_party_reads_count_where_it_holds_rows_of_the_same_people(matched):
+    """In a job that calls parties horizontal sums are of other persons, it says, and counted nothing: a partner with
+    which ids had been matched read those of columns and duals of each round, exactly."""
+    let = [*DEFAULT_EXCEPTIONS, ALIGNED, "hyfdca.describe_part"]
+    fed, sites = hospitals(exceptions=let)
+    if matched:
+        for site in sites.values():
+            table = site.table.to_pandas().assign(id=[f"person {row}" for row in range(600)])
+            site.__init__(site.name, fs.Table.read(table, id="id", label="sick", name=site.name),
+                          policy(exceptions=let), identity=site.identity)  # fmt: skip
+        align(Federation(InProcess(sites), list(sites), active="north"))
+        with pytest.raises(PolicyRefused, match="max_bits"):
+            fs.HyFDCA(rounds=2).fit(fed)
+    else:
+        with pytest.warns(Warning, match="stopped after 2 rounds"):
+            fs.HyFDCA(rounds=2).fit(fed)

@@ -67,6 +67,7 @@ class Site:
         self.keys: dict[str, Any] = {}
         self.models = ModelStore(name)
         self.pad_rows = 1  # how many rows there are is told as a multiple of this
+        self.min_cell = 0  # rows of a group of which anything is told, where its people say more than a step does
         self.workers: int | None = None  # threads at most
         self.engine: str | None = None  # the address of a Dask cluster of its own
         self.rows_of_job: Callable[[str, tuple[str, ...]], np.ndarray] | None = None  # where it remembers its jobs
@@ -178,9 +179,7 @@ class Site:
         return text
 
     def _party(self, view: str, session: str, round: int, run: Run) -> Party:
-        state = State(self.name)
-        if session:
-            state = self.sessions.setdefault(session, state)
+        state = self.sessions.setdefault(session, State(self.name)) if session else State(self.name)
         return Party(self, view, state, round, run, session)
 
     def cache(self, view: str) -> dict[object, object]:

@@ -22,7 +22,7 @@ from fedsift.errors import DataError
 from fedsift.models.predicted import Predicted
 
 Floats = NDArray[np.float64]
-LEAST_GROUP = 10  # rows of a group of which anything is told; rows of a class whose hits are
+LEAST_GROUP = 10  # rows of a group of which anything is told, or as many as a site says; rows of a class whose hits are
 _RANGES = 4  # groups of a column of numbers
 
 
@@ -53,15 +53,15 @@ def performance_rows(
     if label is None or len(predicted.classes) != 2:
         raise DataError(f"party {party.name!r}: performance is of two classes, on rows with labels")
     chance, right = predicted.probabilities()[:, 1], predicted.truth(label) == 1
-    places = np.argsort(np.argsort(chance, kind="stable"), kind="stable")
+    places, least = np.argsort(np.argsort(chance, kind="stable"), kind="stable"), max(LEAST_GROUP, party.site.min_cell)
     picked = places >= len(label) - int(right.sum())
     if by is None:
-        count = max(2, min(groups, len(label) // LEAST_GROUP))
+        count = max(2, min(groups, len(label) // least))
         codes, names = places * count // len(label), [str(number + 1) for number in range(count)]
     else:
         codes, names = _groups_by(party, by)
     each = 1 if by is not None else 0  # groups by probability are picked or not: nothing more is told of them
-    inside = {names[k]: codes == k for k in range(len(names)) if (codes == k).sum() >= LEAST_GROUP}
+    inside = {names[k]: codes == k for k in range(len(names)) if (codes == k).sum() >= least}
     members = list(inside.values())
     return {
         "names": list(inside),
@@ -69,14 +69,16 @@ def performance_rows(
         "chance": _means(chance, members),
         "rate": _means(right, members),
         "picked": _means(picked, members * each),
-        "hits": _means(picked, [rows & right for rows in members * each]),
-        "alarms": _means(picked, [rows & ~right for rows in members * each]),
+        "hits": _means(picked, [rows & right for rows in members * each], least=least),
+        "alarms": _means(picked, [rows & ~right for rows in members * each], least=least),
     }
 
 
-def _means(values: np.ndarray, groups: list[NDArray[np.bool_]], over: int = 0) -> Floats:
+def _means(
+    values: np.ndarray, groups: list[NDArray[np.bool_]], over: int = 0, least: int = LEAST_GROUP
+) -> Floats:  # fmt: skip
     """Rounded to two digits; of few rows nothing."""
-    few = [rows.sum() < LEAST_GROUP for rows in groups]
+    few = [rows.sum() < least for rows in groups]
     found = [np.nan if n else float(values[rows].sum() / (over or rows.sum())) for rows, n in zip(groups, few)]
     return np.array([round(value, 2) for value in found], dtype=np.float64)
 

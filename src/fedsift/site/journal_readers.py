@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedsift.core.job import NEUTRAL, Job
+from fedsift.core.ledger import Release, numbers_in, other_persons
 from fedsift.core.operation import Operation
 
 COORDINATOR, NOBODY = "coordinator", "nobody"
@@ -25,3 +26,11 @@ def readers_of(marked: Operation, job: Job, holders: tuple[str, ...]) -> tuple[s
 def reader_of_noise(job: Job, party: str) -> str:
     """Who reads what carries noise."""
     return COORDINATOR if job.coordinator in (NEUTRAL, party) else job.coordinator
+
+
+def released_to(marked: Operation, job: Job, holders: tuple[str, ...], value: object) -> Release:
+    """What a reply releases. Sums that parties with the same columns read are of other persons, and no numbers about
+    these, unless ids were matched with one of them: the job calls parties horizontal that are not."""
+    if marked.releases is other_persons and job.partition == "horizontal" and holders:
+        return numbers_in(value)
+    return marked.released(value)

@@ -46,7 +46,7 @@ from fedsift.site.answer_bits import answer_bits
 from fedsift.site.journal import Journal, Line, RowSet, a_day_ago, now
 from fedsift.site.journal_atoms import Whole
 from fedsift.site.journal_noise import carries_none, is_noisy, spent
-from fedsift.site.journal_readers import COORDINATOR, NOBODY, RESULT, reader_of_noise, readers_of
+from fedsift.site.journal_readers import COORDINATOR, NOBODY, RESULT, reader_of_noise, readers_of, released_to
 from fedsift.site.journal_rows import ROW_BY_ROW, SIDES, check_few, check_scores, enter_sides
 from fedsift.site.policy import Policy
 
@@ -202,10 +202,10 @@ class JournalRules:
 
     def write(self, asked: Asked, value: Any) -> None:
         """The line of a reply that is about to leave, and its bits."""
-        marked, readers = asked.marked, readers_of(asked.marked, asked.job, self._holders(asked.job))
-        released = marked.released(value)
+        marked, sharing = asked.marked, self._holders(asked.job)
+        readers, released = readers_of(marked, asked.job, sharing), released_to(marked, asked.job, sharing, value)
         if released.by_row:
-            holders = tuple(name for name in self._holders(asked.job) if asked.job.role_of(name) == "active")
+            holders = tuple(name for name in sharing if asked.job.role_of(name) == "active")
             if holders or marked.releases is row_by_row:  # its own scores a label holder may read
                 self._write_row_by_row(asked, holders or readers)
             return

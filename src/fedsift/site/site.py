@@ -87,7 +87,7 @@ class PolicySite(Site):
         persons: np.ndarray | None = None,
     ):  # fmt: skip
         super().__init__(name, table, secret, identity)
-        self.policy = policy
+        self.policy, self.min_cell = policy, policy.min_cell
         self.accepted = accepted  # the only jobs, when the site was opened for one
         self.job_folder: Path | None = None  # where a deployed site keeps its part of the result
         self.ledger: SiteLedger | None = None  # what it answered and refused, in a file of its own
