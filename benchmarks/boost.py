@@ -5,7 +5,8 @@
     python benchmarks/boost.py [--take FILE ...] --render
 
 Every row goes into ``results/boost.jsonl`` with the commit that it was measured at; a row that is measured again
-replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file. Runs side
+replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file (the
+page's by ``page_tables.py``). Runs side
 by side write files of their own (``--results``), which are then taken over (``--take``).
 
 Parties share this machine and its cores; CPU seconds are those of the whole process (all parties, coordinator, dealer).

@@ -1,7 +1,7 @@
 """PSO-EVFFS beside its nulls: the paper's Tables 3 to 6, on rows that steered nothing.
 
-    python benchmarks/pso.py [--parts methods parties inits secure levels] [--sets sonar musk_v1 ...] [--rows ...] [--seeds N]
-                            [--quick]
+    python benchmarks/pso.py [--parts methods parties inits secure levels] [--sets sonar musk_v1 ...] [--rows ...]
+                            [--seeds N] [--quick]
 
 70/30 split by seed; test rows are touched once, by the final model. Masks are judged by the same downstream model
 for every method: boosted trees (50 trees, depth 4, 16 bins) on the selected columns. With more than 10 classes one tree
