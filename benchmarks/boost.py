@@ -5,7 +5,8 @@
     python benchmarks/boost.py [--take FILE ...] --render
 
 Every row goes into ``results/boost.jsonl`` with the commit that it was measured at; a row that is measured again
-replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file. Runs side
+replaces the old one. The tables of ``results/boost.md`` and of docs/secureboost.md are made from that file (the
+page's by ``page_tables.py``). Runs side
 by side write files of their own (``--results``), which are then taken over (``--take``).
 
 Parties share this machine and its cores; CPU seconds are those of the whole process (all parties, coordinator, dealer).
@@ -77,7 +78,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 from boost_attacks import alone, mode_guess, node_attack, nodes_with_noise, placed_cells, rare, solve_ring  # noqa: E402
 
-RESULTS, TABLES, PAGE = HERE / "results/boost.jsonl", HERE / "results/boost.md", HERE.parent / "docs/secureboost.md"
+RESULTS, TABLES = HERE / "results/boost.jsonl", HERE / "results/boost.md"
 OPENED = {"protection": "coordinator"}  # the level that opens sums, and was the default when its parts were measured
 BARE = {"min_cell": 1, "min_leaf": 1, "first_tree_local": False, "sum_noise": 0}
 SPEED = ("bank_marketing", "default_credit")
@@ -591,18 +592,11 @@ def table(part: str) -> str:
 
 
 def render() -> None:
-    """The tables of all parts that have rows, here and on the page."""
+    """The tables of all parts that have rows; page_tables.py takes them over into the page."""
     found = {part: table(part) for part in PARTS if any(row["part"] == part for row in stored())}
     command = "`python benchmarks/boost.py --parts {}`; seconds depend on the load (in the row)."
     body = [f"## {TITLES[part]}\n\n{command.format(part)}\n\n{text}\n" for part, text in found.items()]
     TABLES.write_text("# SecureBoost\n\n" + "\n".join(body))
-    page = PAGE.read_text()
-    for part, text in found.items():
-        start, end = f"<!-- boost.py: {part} -->\n", "<!-- end -->"
-        if start in page:
-            before, after = page.split(start)
-            page = before + start + text + "\n" + end + after.split(end, 1)[1]
-    PAGE.write_text(page)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """PSO-EVFFS beside its nulls: the paper's Tables 3 to 6, on rows that steered nothing.
 
-    python benchmarks/pso.py [--parts methods parties inits secure] [--sets sonar musk_v1 ...] [--rows ...] [--seeds N]
-                            [--quick]
+    python benchmarks/pso.py [--parts methods parties inits secure levels] [--sets sonar musk_v1 ...] [--rows ...]
+                            [--seeds N] [--quick]
 
 70/30 split by seed; test rows are touched once, by the final model. Masks are judged by the same downstream model
 for every method: boosted trees (50 trees, depth 4, 16 bins) on the selected columns. With more than 10 classes one tree
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -251,11 +252,44 @@ def one_secure(name: str, parties: int, seed: int, folder, options: dict[str, An
     }  # fmt: skip
 
 
+#: Level, particles and iterations: a whole swarm at level "all" is reckoned from these.
+LEVELS = (("coordinator", 4, 2), ("all", 4, 2), ("all", 12, 2), ("all", 50, 3))
+
+
+def levels(folder, quick: bool, cells: Cells) -> str:
+    """What the first iterations of a swarm cost at both levels on shares, stage 1 (10 models) among it."""
+    for level, popsize, iterations in LEVELS[: 3 if quick else None]:
+        cells.run(
+            lambda told=(level, popsize, iterations): one_level(*told, folder),
+            part="levels", data="sonar", settings=level, popsize=popsize,
+        )  # fmt: skip
+    head = ["data", "parties", "level", "particles", "iterations", "fits", "CPU-s", "MB", "rounds", "memory MB", "load"]
+    lines = ["| " + " | ".join(head) + " |", "|---|--:|---|" + "--:|" * (len(head) - 3)]
+    for row in cells.rows:
+        if row["part"] == "levels":
+            told = [row[name] for name in ("settings", "popsize", "iterations", "fits_done", "cpu_s", "megabytes",
+                                           "rounds", "memory_mb", "load")]  # fmt: skip
+            lines.append(f"| {row['data']} | 3 | " + " | ".join(str(each) for each in told) + " |")
+    return "\n".join(lines)
+
+
+def one_level(level: str, popsize: int, iterations: int, folder) -> dict[str, Any]:
+    trial = Trial("sonar", 0, folder, parties=3)
+    swarm = PsoEvffs(popsize=popsize, iterations=iterations, patience=None, refit=False, protection=level)
+    swarm.fit(trial.train)
+    return {
+        "iterations": iterations, "fits_done": swarm.details_["fits_done"],
+        "megabytes": round(swarm.ledger_.bytes() / 1e6, 1), "rounds": swarm.ledger_.rounds(),
+        "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }  # fmt: skip
+
+
 PARTS = {
     "methods": "Methods (Tables 3 and 5)",
     "inits": "Initialisation (Table 4)",
     "parties": "Encrypted: 2, 3 and 5 parties (Table 6), small swarm",
     "secure": "Encrypted: a whole swarm of the paper's size",
+    "levels": "Levels: what a swarm costs where nobody is told a row",
 }
 SMALL = {"popsize": 10, "iterations": 3, "models": 6}
 
@@ -285,6 +319,7 @@ def main() -> None:
         "inits": lambda: inits(given.sets, given.seeds, given.data, given.quick, cells),
         "parties": lambda: secure(given.sets, (2, 3, 5), given.seeds, given.data, SMALL, cells),
         "secure": lambda: secure(["sonar"], (3,), 1, given.data, whole, cells),
+        "levels": lambda: levels(given.data, given.quick, cells),
     }
     for part in given.parts:
         started, load_before = time.perf_counter(), os.getloadavg()[0]

@@ -20,7 +20,7 @@ QUICK: dict[str, dict[str, Any]] = {
         "quantile": 0.5,
         "lambda_components": 0.0,
     },
-    "pso_evffs": {"popsize": 3, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "max_depth": 2},
+    "pso_evffs": {"popsize": 2, "iterations": 1, "models": 1, "folds": 2, "max_trees": 2, "max_depth": 1},
     "top_gain": {"n_features": 3, "n_estimators": 2, "max_depth": 2, "folds": 2},
     "information_value": {"n_features": 4},
     "gini": {"n_features": 4},

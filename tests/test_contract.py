@@ -20,6 +20,7 @@ FORMS: dict[str, list[dict[str, Any]]] = {
     "hybrid_flafe": [{"protection": "open"}],
     "top_gain": [{"protection": "coordinator"}, {"protection": "open"}],
     "boruta": [{"protection": "coordinator"}],
+    "pso_evffs": [{"protection": "coordinator"}],
     "fed_iife": [{"protection": "open"}],
     "fed_halving": [{"protection": "open"}],
     "feature_election": [{"protection": "open"}, {"epsilon": 1e9}, {"epsilon": 1e9, "method": "mutual_information"}],
@@ -31,7 +32,10 @@ FORMS: dict[str, list[dict[str, Any]]] = {
 TRAINED = {"epochs": 2, "embedding": 4, "batch_size": 30}
 #: Every model in every form, on every partition that it serves.
 MODELS: dict[str, ModelCase] = {
-    "SecureBoost": ModelCase(fs.SecureBoostClassifier(n_estimators=2, max_depth=2)),
+    "SecureBoost": ModelCase(fs.SecureBoostClassifier(n_estimators=2, max_depth=1, n_bins=8)),
+    "SecureBoost coordinator": ModelCase(
+        fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="coordinator")
+    ),
     "SecureBoost open": ModelCase(fs.SecureBoostClassifier(n_estimators=2, max_depth=2, protection="open")),
     "SecureBoost leafwise": ModelCase(
         fs.SecureBoostClassifier(n_estimators=2, max_depth=0, max_leaves=3, grow_policy="lossguide", protection="open")

@@ -336,7 +336,7 @@ def test_search_goes_on_from_its_checkpoint_after_the_coordinator_died(tmp_path,
     (tmp_path / "job.toml").write_text(
         '[parties.a]\nfile = "a.csv"\nid = "person"\nlabel = "outcome"\n[parties.b]\nfile = "b.csv"\nid = "person"\n'
         '[method]\nname = "pso_evffs"\npopsize = 3\niterations = 12\npatience = "none"\nmodels = 1\nfolds = 2\n'
-        "max_trees = 2\nmax_depth = 2\nrefit = false\n"
+        'max_trees = 2\nmax_depth = 2\nrefit = false\nprotection = "coordinator"\n'
     )
     out = tmp_path / "out"
     kept = tmp_path / ".out.checkpoints"

@@ -147,6 +147,15 @@ def test_held_out_rows_of_a_job_are_a_part_of_the_table_like_any_other(protectio
     fs.SecureBoostClassifier(**told, validation_fraction=1 / 4).fit(Hostile().aligned())
 
 
+def test_how_many_trees_a_model_stopped_at_counts_once_against_the_bits_of_each_site():
+    """Whoever tries many settings learns a number of trees of each."""
+    hostile, told = Hostile(), {**TREES, "max_depth": 1, "early_stopping_rounds": 1, "validation_fraction": 1 / 4}
+    fs.SecureBoostClassifier(**told).fit(hostile.aligned())
+    for site in hostile.sites.values():
+        lines = [line for line in site.journal.journal.lines() if line.operation == "boost.tell_stopped"]
+        assert sum(line.counted for line in lines) == 14.0
+
+
 def test_validation_rows_of_ever_other_seeds_cut_the_table():
     """Which rows FLAFE holds out follows from the job's seed: jobs that differ in it tell about parts of parts."""
     hostile = Hostile(max_bits="any", forms=["control", "ciphertext", "masked", "pseudonymous", "aggregate", "plain"])

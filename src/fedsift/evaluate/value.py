@@ -8,8 +8,8 @@ figure a model and fold, and who asks gets gains, rounded. The folds' models are
 (``core/in_step.py``): as many round trips as for one fold.
 
 Why an additive model of steps: on bank_marketing and default_credit it finds nearly the gains of boosted trees (a
-linear model does not), its intervals are narrower, and boosting on shares would show the label holder, tree by tree,
-how each partner's cuts divide rows; hundreds of trees are most of a column. ``benchmarks/value.py`` has the figures.
+linear model does not), its intervals are narrower, and of boosted trees the label holder would read the score of every
+row, for each partner and fold, at many times the cost. ``benchmarks/value.py`` has the figures.
 """
 
 from __future__ import annotations
