@@ -173,7 +173,7 @@ WAIVERS: dict[str, str] = {
     "flafe.split_residual": "Random shares, masked for their receivers.",
     "flafe.name_choice": "Which column was chosen (the answer), a random sign and a mean square over all rows.",
     "flafe.own_sides": f"Sums of products of unnamed columns over all rows, one number a pair, {_AT_COORDINATOR}; what "
-    "they tell somebody with everybody's records is measured where columns have names: opened_moments.",
+    "they tell somebody with everybody's records is measured where columns have names: own_products.",
     "flafe.forest_scores": f"One number for each candidate of the label holder's own columns, {_AT_COORDINATOR}.",
     "flafe.open_shares": "Only with protection='open', where the party has been told the labels themselves: "
     "share_labels.",
