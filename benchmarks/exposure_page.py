@@ -193,9 +193,10 @@ def _in_a_word(refusal: str) -> str:
 def _rule_lines(cells: dict[str, dict[str, Cell]]) -> list[str]:
     """Of the cells that add something: which rule of a site refuses the run, and which runs all rules let happen."""
     lines = ["", "## What default rules refuse", "",
-             "Each cell that adds more than a dot, run once more by sites with the [rules](party.md) that `fedsift party "
-             "init` writes: one job, in", "an empty journal. The rule is the first that refuses; a run that they let "
-             "happen is the user's to weigh.", "", "| rule | refuses, on these rows |", "|--|--|"]  # fmt: skip
+             "Each cell that adds more than a dot, run once more by sites with the [rules](party.md) that `fedsift "
+             "party init` writes: one", "job, in an empty journal. The rule is the first that refuses; a run that they "
+             "let happen is the user's to weigh. Cells that", "are not named were not asked about.", "",
+             "| rule | refuses, on these rows |", "|--|--|"]  # fmt: skip
     found: dict[str, dict[str, list[str]]] = {}
     for method, name in dict.fromkeys((method, name) for method, name, _, _ in above(cells)):
         row = asked_of_rules().get((method, name))

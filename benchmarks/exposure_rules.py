@@ -33,6 +33,9 @@ from fedsift.errors import FedsiftError, PolicyRefused
 from fedsift.site.policy import Policy
 from fedsift.site.site import PolicySite
 
+#: Asked last.
+SLOW = ("value", "explain, additive", "stable", "auto")
+
 
 def with_rules(case: Case, X: Any, y: Any) -> tuple[Federation, dict[str, Site]]:
     parties: Any = 4 if case.partition == "hybrid" else ["bank", "shop"]
@@ -40,7 +43,9 @@ def with_rules(case: Case, X: Any, y: Any) -> tuple[Federation, dict[str, Site]]
         X, y, parties=parties, partition=case.partition, how="equal", duplicates=False, random_state=0,
         label_party=None, grid=None, aside=None,
     )  # fmt: skip
-    sites: dict[str, Site] = {name: PolicySite(name, site.table, Policy()) for name, site in plain.items()}
+    width = {name: len(site.table.columns) for name, site in plain.items()}
+    rules = {name: Policy(partner_columns=sum(width.values()) - width[name]) for name in plain}  # as a matching tells
+    sites: dict[str, Site] = {name: PolicySite(name, site.table, rules[name]) for name, site in plain.items()}
     introduce(sites)
     holders = [active] if active else [name for name, site in sites.items() if site.table.label is not None]
     grid = hybrid_grid(sites) if case.partition == "hybrid" else None
@@ -75,7 +80,7 @@ def main() -> None:
     methods, sets = (
         {w.strip() for w in text.split(sep) if w} for text, sep in ((given.methods, ";"), (given.sets, ","))
     )
-    for method, name in cells:
+    for method, name in sorted(cells, key=lambda cell: SLOW.index(cell[0]) if cell[0] in SLOW else -1):
         case = every_case()[method]
         if case.weighted or case.bounded or (methods and method not in methods) or (sets and name not in sets):
             continue

@@ -191,6 +191,18 @@ def test_a_row_of_another_form_than_the_default_is_no_figure_of_the_method(monke
     assert defaults.worst_by_default("boruta") is None
 
 
+def test_a_run_that_default_rules_refuse_is_marked_with_the_rule(monkeypatch):
+    page = script("exposure_page")
+    rows = [row_of("sffs", 0.6), {**row_of("sffs", 0.6), "set": "wdbc"}]
+    asked = {("sffs", "bank"): {"rule": "max_bits"}, ("sffs", "wdbc"): {"rule": ""}}
+    monkeypatch.setattr(page, "rows_of", lambda: rows)
+    monkeypatch.setattr(page, "asked_of_rules", lambda: asked)
+    text = page.render()
+    assert "| sffs | +0.200 | not run | not run | +0.200\u2020 | not run | not run |" in text
+    assert "| `max_bits` | sffs: bank |" in text
+    assert "| none: they let it happen | sffs: wdbc |" in text
+
+
 def test_no_figure_on_the_choosing_page_is_below_that_of_a_default_run():
     """On the rows as they are: of every method, in the form that it has today."""
     page, defaults = script("exposure_page"), script("exposure_defaults")

@@ -174,7 +174,8 @@ WAIVERS: dict[str, str] = {
     "flafe.share_product": "A share, uniform by itself; the other share stays with the other party.",
     "flafe.split_residual": "Random shares, sealed for their receivers.",
     "flafe.name_choice": "Which column was chosen (the answer), a random sign and a mean square over all rows.",
-    "flafe.own_sides": f"Sums of products of unnamed columns over all rows, one number a pair, {_AT_COORDINATOR}.",
+    "flafe.own_sides": f"Sums of products of unnamed columns over all rows, one number a pair, {_AT_COORDINATOR}; what "
+    "they tell somebody with everybody's records is measured where columns have names: own_products.",
     "flafe.forest_scores": f"One number for each candidate of the label holder's own columns, {_AT_COORDINATOR}.",
     "flafe.open_shares": "Only with protection='open', where the party has been told the labels themselves: "
     "share_labels.",
@@ -244,6 +245,11 @@ for _name in _SUMS:
         f"{_name}.open",
         "An option: sums over one party's rows, read by the coordinator, which holds no rows; who is in such sums is "
         "measured where they are means of columns: study.feature_sums.open, linear.moments.open.",
+    )
+for _name in ("iife.candidate_moments", "iife.feature_moments"):
+    WAIVERS[_name] = (
+        f"{_MASKED_SUM} a sum over the rows of all parties; to a reader with everybody's records these are "
+        "equations, measured where there are most of them: pair_tables."
     )
 for _name in ("iife.noisy_counts.open", "iife.noisy_moments.open", "iife.noisy_pairs.open"):
     WAIVERS[_name] = "No method lists it: a site refuses it."
