@@ -244,7 +244,7 @@ def nowhere(frame: pd.DataFrame) -> list[list[str]]:
 
 
 def splits(frame: pd.DataFrame) -> str:
-    mine = frame[frame["part"] == "splits"]
+    mine = frame[frame["part"] == "splits"].sort_values("data", kind="stable")
     rows = []
     for (name, method), group in mine.groupby(["data", "method"], sort=False):
         by = group.set_index("split")

@@ -252,7 +252,8 @@ class Auto(Selector):
     def _cost(self, candidate: Candidate, facts: Facts) -> tuple[float, float]:
         """Seconds and bytes of all fits of a candidate, by estimate; nothing where nobody has measured it."""
         told = type(self).bench.cost(candidate.name, rows=facts.rows, columns=facts.columns, parties=facts.parties)
-        return (0.0, 0.0) if told is None else ((self.folds + 1) * told.seconds, (self.folds + 1) * told.bytes)
+        fits = candidate.work * (self.folds + 1)
+        return (0.0, 0.0) if told is None else (fits * told.seconds, fits * told.bytes)
 
     def _refused(self, fed: Federation, candidate: Candidate) -> str:
         """Why the candidate would not run: a site refuses its job, or it takes no such table or design."""
