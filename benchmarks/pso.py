@@ -267,8 +267,8 @@ def levels(folder, quick: bool, cells: Cells) -> str:
     lines = ["| " + " | ".join(head) + " |", "|---|--:|---|" + "--:|" * (len(head) - 3)]
     for row in cells.rows:
         if row["part"] == "levels":
-            told = [row[name] for name in ("settings", "popsize", "iterations", "fits_done", "cpu_s", "megabytes",
-                                           "rounds", "memory_mb", "load")]  # fmt: skip
+            told = [row.get(name, "not noted") for name in ("settings", "popsize", "iterations", "fits_done", "cpu_s",
+                                                            "megabytes", "rounds", "memory_mb", "load")]  # fmt: skip
             lines.append(f"| {row['data']} | 3 | " + " | ".join(str(each) for each in told) + " |")
     return "\n".join(lines)
 

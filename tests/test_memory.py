@@ -13,7 +13,7 @@ from fedsift.crypto.additive import keys
 
 FITS = (
     lambda: fs.GiniFilter(n_features=1),
-    lambda: fs.SecureBoostClassifier(n_estimators=1, max_depth=1),
+    lambda: fs.SecureBoostClassifier(n_estimators=1, max_depth=1, protection="coordinator"),
     lambda: fs.VerticalLogisticRegression(max_iter=3),
 )
 
