@@ -263,12 +263,14 @@ def render(rows: list[dict[str, Any]]) -> str:
     """A method and data set a line."""
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        cell = cells.setdefault((row["method"], row["data"]), {**row, "draws": {}, "means": {}})
+        cell = cells.setdefault((row["method"], row["data"]), {**row, "draws": {}, "means": {}, "commits": []})
+        cell["commits"] += [] if row["commit"] in cell["commits"] else [row["commit"]]
         if "hits" in row:
             cell["draws"].setdefault(row["epsilon"], []).extend(row["hits"])
         else:  # rows from before draws were kept; hits of the same cell take their place
             cell["means"][row["epsilon"]] = row["mean"], row["draws"]
     heads = ["method", "data", "rows", "of", "no noise", *(f"epsilon {e:g}" for e in EPSILONS if e), "chance", "draws"]
+    heads.append("commits")
     lines = [
         "# Selection with epsilon",
         "",
@@ -286,6 +288,7 @@ def render(rows: list[dict[str, Any]]) -> str:
         numbers = sorted({count for epsilon, (_, count) in found.items() if epsilon})
         draws = "-".join(map(str, numbers[:1] + numbers[1:][-1:]))
         told = [method, name, f"{cell['rows']:,}", cell["of"], *means, f"{cell['chance']:.2f}", draws]
+        told.append(" ".join(cell["commits"]))
         lines.append("| " + " | ".join(map(str, told)) + " |")
     return "\n".join(lines) + "\n"
 
