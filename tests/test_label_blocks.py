@@ -38,8 +38,14 @@ def sent(fitted: fs.Selector) -> pd.DataFrame:
     return frame[frame.operation.isin(LABELS) & (frame.sender == "bank")]
 
 
-@pytest.mark.parametrize("method", [fs.InformationValue, fs.GiniFilter])
-@pytest.mark.parametrize(("classes", "weight"), [(2, False), (5, False), (2, True)])
+@pytest.mark.parametrize(
+    ("method", "classes", "weight"),
+    [
+        *((method, *how) for method in (fs.InformationValue, fs.GiniFilter) for how in ((2, 0), (5, 0), (2, 1))),
+        (fs.SFFS, 2, False),
+        (fs.SFFS, 5, False),
+    ],
+)
 def test_blocks_give_the_tables_of_one_message_to_the_bit(monkeypatch, method, classes, weight):
     whole = method(n_features=3).fit(federation(classes, weight))
     monkeypatch.setattr(encrypted_histogram, "BLOCK_BYTES", 6000)

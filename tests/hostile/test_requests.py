@@ -49,6 +49,7 @@ ARGUED = {
     "f_test.masked_weighted_sums": VOUCHED, "f_test.open_weighted_sums": "sums and shapes as of f_test.open_class_sums",
     "core.draw_designed_rows": "whole parts of one assignment for all draws: ten by groups, twenty by time",
     "tables.masked_counts": VOUCHED, "tables.add_counts": VOUCHED + ", a block of rows after the other",
+    "f_test.add_class_sums": VOUCHED + ", a block of rows after the other; bits: the same for all blocks",
     "f_test.masked_class_sums": VOUCHED, "muse.masked_tables": VOUCHED,
     "flafe.keep_target": VOUCHED, "boost.receive_gradients": VOUCHED + "; bins: " + ONE_BINNING,
     "tables.open_counts": "sums and shapes for which the party that summed vouches in a sealed note",

@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsift.core.arguments import Between, LabelHolder
+from fedsift.core.federation import Federation
 from fedsift.core.message import message
 from fedsift.core.operation import Answering, operation
 from fedsift.core.party import Labels, Party, Task
@@ -61,7 +62,7 @@ class EncryptedLabels:
     @property
     def block_layouts(self) -> list[RowLayout]:
         """How the rows of this block lie in its ciphertexts."""
-        return [layout.of_rows(self.here) for layout in self.layouts]
+        return self.layouts if self.here == slice(None) else [layout.of_rows(self.here) for layout in self.layouts]
 
     @property
     def values(self) -> int:
@@ -222,6 +223,54 @@ def take_labels(
     if [len(layer) for layer in rows] != expected:
         raise SecurityError(f"party {party.name!r}: a block of labels has another size than its rows")
     return taken
+
+
+B = TypeVar("B", bound="BlockSums")
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """What the blocks of labels that have come add up to, before masks, of one view's rows and columns, under the key
+    and layouts of the first."""
+
+    columns: list[str]
+    key: PublicKey
+    layouts: list[RowLayout]
+    sums: list[Ciphertexts]
+    blocks: int
+
+    def with_block(self: B, sums: list[Ciphertexts]) -> B:
+        return replace(self, sums=[self.key.add(*both) for both in zip(self.sums, sums)], blocks=self.blocks + 1)
+
+
+def so_far(party: Party, kind: type[B]) -> B | None:
+    """What earlier blocks have left here; of this very view, by whose rows the answer is judged, and for whose columns
+    noise is made."""
+    if kind not in party.state:
+        return None
+    found = party.held_here(kind)
+    if found.columns != party.columns:
+        raise OperationRefused(party.name, "labels", "the labels before were added up for other columns than these")
+    return found
+
+
+def next_block(party: Party, before: BlockSums | None, given: GivenLabels) -> EncryptedLabels:
+    """The block of labels that is next, after those that were added up ``before``."""
+    labels = take_labels(party, given, block=before.blocks if before else 0)
+    if before and (labels.layouts != before.layouts or given.key.fingerprint != before.key.fingerprint):
+        raise SecurityError(f"party {party.name!r}: {given.holder!r} encrypted this block otherwise than the first")
+    return labels
+
+
+def all_but_last(run: Federation, labels: SentLabels, adding: Answering[None], **same: Any) -> SentLabels:
+    """The conversation: block after block of the labels to the parties, the next one encrypted when all have added up
+    the one before. The last is what comes back."""
+    blocks = len(row_blocks(labels.key, labels.read_layouts(run.n_rows)))
+    for done in range(blocks - 1):
+        run.progress(done, blocks, "blocks of labels")
+        run.ask(adding, to=run.passive, each=labels.each(run.active, run.passive), **same)
+        labels = run.ask(encrypt_more, to=run.active)
+    return labels
 
 
 def note_for(party: Party, digest: bytes, to: str, about: str, step: int) -> bytes:

@@ -9,7 +9,7 @@ sums of all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,11 @@ from fedsift.core.ledger import Release, numbers_in
 from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.workers import side_by_side
-from fedsift.crypto.additive.keys import Ciphertexts, PublicKey
-from fedsift.errors import OperationRefused, SecurityError
+from fedsift.errors import OperationRefused
 from fedsift.mpc.column_scores.noise import TableNoise, drawn, rho_of
 from fedsift.mpc.column_scores.paid_bins import coded, countable_bins, searched
-from fedsift.mpc.encrypted_histogram import RowLayout, aligned_sums
-from fedsift.mpc.encrypted_labels import MAX_BLOCKS, EncryptedLabels, GivenLabels, take_labels
+from fedsift.mpc.encrypted_histogram import aligned_sums
+from fedsift.mpc.encrypted_labels import MAX_BLOCKS, BlockSums, EncryptedLabels, GivenLabels, next_block, so_far
 from fedsift.mpc.two_halves import TableSums, masked
 
 MAX_BINS = 100
@@ -99,17 +98,11 @@ class BinPlaces:
 
 
 @dataclass(frozen=True)
-class CountedSoFar:
-    """What the blocks of labels that have come add to each bin, before masks: of one view's rows and columns."""
+class CountedSoFar(BlockSums):
+    """What the blocks of labels that have come add to each bin, and the bins."""
 
-    rows: np.ndarray
-    columns: list[str]
-    key: PublicKey
-    layouts: list[RowLayout]
     codes: np.ndarray
-    counts: list[int]  # bins of each column
-    sums: list[Ciphertexts]
-    blocks: int
+    counts: list[int]  # of each column
 
 
 @operation(
@@ -122,22 +115,11 @@ class CountedSoFar:
 )
 def add_counts(party: Party, *, given: GivenLabels) -> None:
     """Any block of labels but the last, which ``masked_counts`` takes."""
-    before = party.state.get(CountedSoFar)
-    labels = _taken(party, before, given)
+    before = so_far(party, CountedSoFar)
+    labels = next_block(party, before, given)
     if labels.last:
         raise OperationRefused(party.name, "add_counts", "this is the last block of labels: masked_counts takes it")
     party.keep(_counted(party, before, labels))
-
-
-def _taken(party: Party, before: CountedSoFar | None, given: GivenLabels) -> EncryptedLabels:
-    """The block of labels that is next, under the key and layouts of the first, for the same rows and columns: noise is
-    made for as many columns as are counted."""
-    if before and (before.columns != party.columns or not np.array_equal(before.rows, party.row_numbers)):
-        raise OperationRefused(party.name, "tables", "the labels before were counted on other rows or columns")
-    labels = take_labels(party, given, block=before.blocks if before else 0)
-    if before and (labels.layouts != before.layouts or given.key.fingerprint != before.key.fingerprint):
-        raise SecurityError(f"party {party.name!r}: {given.holder!r} encrypted this block otherwise than the first")
-    return labels
 
 
 def _counted(party: Party, before: CountedSoFar | None, labels: EncryptedLabels) -> CountedSoFar:
@@ -152,9 +134,8 @@ def _counted(party: Party, before: CountedSoFar | None, labels: EncryptedLabels)
         for layer, layout in zip(labels.rows, labels.block_layouts)
     ] if counts else []  # fmt: skip
     if before is None:
-        here = party.row_numbers, list(party.columns)
-        return CountedSoFar(*here, labels.key, labels.layouts, codes, counts, sums, 1)
-    return replace(before, sums=[labels.key.add(*both) for both in zip(before.sums, sums)], blocks=before.blocks + 1)
+        return CountedSoFar(party.columns, labels.key, labels.layouts, sums, 1, codes, counts)
+    return before.with_block(sums)
 
 
 def _released(reply: TableSums) -> Release:
@@ -181,8 +162,8 @@ def _released(reply: TableSums) -> Release:
 )
 def masked_counts(party: Party, *, given: GivenLabels) -> TableSums:
     """With the last block of labels, and after all others."""
-    before = party.state.get(CountedSoFar)
-    labels = _taken(party, before, given)
+    before = so_far(party, CountedSoFar)
+    labels = next_block(party, before, given)
     if not labels.last:
         raise OperationRefused(party.name, "masked_counts", "the labels of the other rows have not come yet")
     counted = _counted(party, before, labels)

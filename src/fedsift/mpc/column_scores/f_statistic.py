@@ -7,8 +7,9 @@ sums of value x indicator; numbers need no bins. A category is scored by its bes
 ``noisy_f.py``.
 
 The sums are opened by the coordinator from two halves (``mpc/two_halves.py``): it learns per-class sums of unnamed,
-standardised columns and the sizes of the classes. The label holder and the other parties learn nothing here. Rounds: 5.
-Regression targets are cut into quantile classes.
+standardised columns and the sizes of the classes. The label holder and the other parties learn nothing here. Rounds: 5,
+and two for each further block of labels, where there are too many rows for one message. Regression targets are cut into
+quantile classes.
 """
 
 from __future__ import annotations
@@ -27,15 +28,20 @@ from fedsift.core.operation import operation
 from fedsift.core.party import Party
 from fedsift.core.scaling import CLIPPED_BOUND, clipped
 from fedsift.crypto.additive.keys import Ciphertexts
-from fedsift.errors import ReplyError
+from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.encrypted_histogram import aligned_sums, weighted_sums
 from fedsift.mpc.encrypted_labels import (
+    MAX_BLOCKS,
+    BlockSums,
     EncryptedLabels,
     GivenLabels,
     LabelLayers,
     SentLabels,
+    all_but_last,
     encrypt_classes,
-    take_labels,
+    encrypt_more,
+    next_block,
+    so_far,
 )
 from fedsift.mpc.pairs import meet_all
 from fedsift.mpc.two_halves import OPERATIONS as OPENING
@@ -66,13 +72,13 @@ def _components(party: Party, clip: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def class_sums(labels: EncryptedLabels, values: np.ndarray, bits: int) -> list[Ciphertexts]:
-    """Encrypted sums of value x indicator; values are whole numbers of either sign of ``bits`` bits.
+    """Encrypted sums of value x indicator over the labels' rows; values are whole numbers of either sign, of ``bits``.
 
     They are summed shifted to be non-negative, and the shift is taken off again by the encrypted size of the class.
     """
     weights, shift = values + (1 << (bits - 1)), 1 << (bits - 1)
     sums = []
-    for rows, layout in zip(labels.rows, labels.layouts):
+    for rows, layout in zip(labels.rows, labels.block_layouts):
         raw = weighted_sums(labels.key, rows, layout, weights, bits)
         sizes = aligned_sums(labels.key, rows, layout, np.zeros((len(values), 1), dtype=np.int32), [1])
         sums.append(labels.key.subtract(raw, labels.key.scale(sizes, shift).take([0] * len(raw))))
@@ -98,6 +104,54 @@ class OpenedSums:
     sizes: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class SummedSoFar(BlockSums):
+    """What the blocks of labels that have come add up to, and what is summed."""
+
+    values: NDArray[np.int64]
+    owner: NDArray[np.int64]
+    how: tuple[int, float]  # bits, clip
+
+
+Bits = Annotated[int, Between(2, 64)]
+
+
+@operation(
+    "f_test.add_class_sums",
+    when="epsilon=none|unsaid",
+    discloses="control",
+    receives="ciphertext",
+    about="acknowledgement: a block of encrypted labels was added up, and the sums stay here",
+    role="passive",
+    settings=("clip",),
+    times=f"{MAX_BLOCKS} a session",
+)
+def add_class_sums(party: Party, *, given: GivenLabels, bits: Bits, clip: float) -> None:
+    """Any block of labels but the last, which ``masked_class_sums`` takes."""
+    labels, summed = _summed(party, given, bits, clip)
+    if labels.last:
+        raise OperationRefused(party.name, "add_class_sums", "this is the last block: masked_class_sums takes it")
+    party.keep(summed)
+
+
+def _summed(party: Party, given: GivenLabels, bits: int, clip: float) -> tuple[EncryptedLabels, SummedSoFar]:
+    """The next block, and the sums with it. What is summed is the same in all: of other numbers for some of the rows
+    the opened sums would be about these rows."""
+    before = so_far(party, SummedSoFar)
+    labels = next_block(party, before, given)
+    if before is None:
+        values, owner = _components(party, clip)
+        whole = np.rint(values * 2.0 ** fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
+    elif before.how != (bits, clip):
+        raise OperationRefused(party.name, "class_sums", "blocks of labels are summed with the same bits and clip")
+    else:
+        whole, owner = before.values, before.owner
+    sums = class_sums(labels, whole[labels.here], bits) if len(owner) else []
+    if before is None:
+        return labels, SummedSoFar(party.columns, labels.key, labels.layouts, sums, 1, whole, owner, (bits, clip))
+    return labels, before.with_block(sums)
+
+
 @operation(
     "f_test.masked_class_sums",
     when="epsilon=none|unsaid",
@@ -113,16 +167,14 @@ class OpenedSums:
     times=1,
     sums=True,
 )
-def masked_class_sums(
-    party: Party, *, given: GivenLabels,
-    bits: Annotated[int, Between(2, 64)], clip: float,
-) -> ClassSums:  # fmt: skip
-    labels = take_labels(party, given)
-    values, owner = _components(party, clip)
-    whole = np.rint(values * 2.0 ** fraction_bits(bits, party.n_rows, clip)).astype(np.int64)
-    sums = class_sums(labels, whole, bits) if len(owner) else []
-    hidden = masked(party, labels, sums, len(set(owner.tolist())), offset=True)
-    return ClassSums(**vars(hidden), owner=owner)
+def masked_class_sums(party: Party, *, given: GivenLabels, bits: Bits, clip: float) -> ClassSums:
+    """With the last block of labels, and after all others."""
+    labels, summed = _summed(party, given, bits, clip)
+    if not labels.last:
+        raise OperationRefused(party.name, "masked_class_sums", "the labels of the other rows have not come yet")
+    party.state.pop(SummedSoFar, None)
+    hidden = masked(party, labels, summed.sums, len(set(summed.owner.tolist())), offset=True)
+    return ClassSums(**vars(hidden), owner=summed.owner)
 
 
 @operation(
@@ -151,7 +203,7 @@ def open_class_sums(
     return OpenedSums(open_halves(party, told), own.astype(np.float64), owner, sizes)
 
 
-OPERATIONS = (*OPENING, masked_class_sums, open_class_sums)
+OPERATIONS = (*OPENING, encrypt_more, add_class_sums, masked_class_sums, open_class_sums)
 
 
 def f_statistic(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -187,10 +239,11 @@ def component_f(
         meet_all(run)
         labels: SentLabels = run.ask(
             encrypt_classes, to=run.active, scheme=scheme, task=run.asked_task, weight_bits=bits + 1,
-            answers=max(passive.values(), default=0),
+            answers=max(passive.values(), default=0), in_blocks=True,
         )  # fmt: skip
+        last = all_but_last(run, labels, add_class_sums, bits=bits, clip=clip)
         replies: dict[str, ClassSums] = run.ask(
-            masked_class_sums, to=run.passive, each=labels.each(run.active, passive), bits=bits, clip=clip
+            masked_class_sums, to=run.passive, each=last.each(run.active, passive), bits=bits, clip=clip
         )
         opened: OpenedSums = run.ask(open_class_sums, to=run.active, told=ForHolder.of(replies), clip=clip)
     found = f_of_parties(fed, labels, replies, opened, bits=bits, clip=clip)

@@ -28,13 +28,14 @@ from fedsift.errors import OperationRefused, ReplyError
 from fedsift.mpc.column_scores.counting import TableSettings, add_counts, bins_of, masked_counts
 from fedsift.mpc.column_scores.noise import drawn, note_hidden, rank_classes, room_bits
 from fedsift.mpc.column_scores.weighing import ROW_BITS, STEPS, class_factors, counted_weights
-from fedsift.mpc.encrypted_histogram import RowLayout, row_blocks
+from fedsift.mpc.encrypted_histogram import RowLayout
 from fedsift.mpc.encrypted_labels import (
     Answers,
     LabelLayers,
     Scheme,
     SentLabels,
     WeightBits,
+    all_but_last,
     encrypt_classes,
     encrypt_more,
     encrypted,
@@ -164,7 +165,8 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
             asked["in_blocks"] = True
         labels = run.ask(encrypting, to=run.active, each={run.active: asked}, scheme=scheme, task=run.asked_task)
         layouts = labels.read_layouts(fed.n_rows)
-        replies = _counted(run, labels, len(row_blocks(labels.key, layouts)))
+        last = all_but_last(run, labels, add_counts)
+        replies: dict[str, TableSums] = run.ask(masked_counts, to=run.passive, each=last.each(run.active, run.passive))
         opened: OpenedCounts = run.ask(open_counts, to=run.active, told=ForHolder.of(replies))
     unit = STEPS if weighted else 0
     tables = {fed.active: _own(fed, opened, scales[fed.active] ** 2, unit)}
@@ -174,15 +176,6 @@ def label_tables(fed: Federation, settings: TableSettings, scheme: str) -> dict[
     if noise is not None:
         note_hidden(fed, {name: table.bins for name, table in tables.items()})
     return _by_class(fed, {name: tables[name] for name in fed.parties})
-
-
-def _counted(run: Federation, labels: SentLabels, blocks: int) -> dict[str, TableSums]:
-    """Block after block of the labels to the parties: the next one is encrypted when all have added up the last."""
-    for done in range(blocks - 1):
-        run.progress(done, blocks, "blocks of labels")
-        run.ask(add_counts, to=run.passive, each=labels.each(run.active, run.passive))
-        labels = run.ask(encrypt_more, to=run.active)
-    return run.ask(masked_counts, to=run.passive, each=labels.each(run.active, run.passive))
 
 
 def _by_class(fed: Federation, tables: dict[str, ColumnTables]) -> dict[str, ColumnTables]:
