@@ -182,7 +182,7 @@ CASES: dict[str, Case] = {
     "top_gain, coordinator": Case(selector("top_gain", **TOLD)),
     "top_gain, coordinator, few trees": Case(selector("top_gain", **TOLD, **TREES)),
     "top_gain, coordinator, three runs": Case(three_runs, TALL),
-    "pso_evffs": Case(selector("pso_evffs"), smaller="pso_evffs, coordinator, small swarm"),
+    "pso_evffs": Case(selector("pso_evffs"), smaller="pso_evffs, all, small swarm"),
     "pso_evffs, coordinator, small swarm": Case(selector("pso_evffs", **TOLD, **SWARM)),
     "pso_evffs, all, small swarm": Case(selector("pso_evffs", protection="all", **{**SWARM, "max_trees": 1}), rows=300),
     # nothing but names
