@@ -14,6 +14,7 @@ import fedsift as fs
 from fedsift.core.message import decode, walk
 from fedsift.errors import OperationRefused, ReplyError
 from fedsift.models.boost.compared import ending, stopping
+from fedsift.models.boost.compared.growing import ComparedTrees
 from fedsift.models.boost.compared.predicting import RowDealer
 from fedsift.models.boost.compared.scales import HALF_CELL, Scales
 from fedsift.models.boost.compared.stopping import HeldOut, begin_loss, compared, tell_stopped
@@ -234,3 +235,26 @@ def test_parties_that_do_not_agree_are_named(monkeypatch):
     monkeypatch.setattr(fs.Federation, "ask", lying)
     with pytest.raises(ReplyError, match=r"party2.*do not agree"):
         SecureBoostClassifier(n_estimators=1, early_stopping_rounds=1, **EARLY).fit(fed)
+
+
+def test_models_of_a_group_are_not_stopped_at_different_ages(monkeypatch):
+    """The coordinator lets one class wait for a round: the others have a loss more to look back at."""
+    original = {name: getattr(ComparedTrees, name) for name in ("grow", "stop")}
+    trees_of_round = []
+
+    def fewer(self, trees, columns, sampled):
+        trees_of_round.append(len(trees) - (len(trees_of_round) == 1))
+        here = {name: chosen[: trees_of_round[-1]] for name, chosen in columns.items()}
+        original["grow"](self, trees[: trees_of_round[-1]], here, sampled)
+
+    monkeypatch.setattr(ComparedTrees, "grow", fewer)
+    monkeypatch.setattr(ComparedTrees, "stop", lambda self, trees, *more: original["stop"](
+        self, trees[: trees_of_round[-1]], *more
+    ))  # fmt: skip
+    X, number = small_numbers(90, 4, 4, number=True)
+    y = np.digitize(number, np.quantile(number, [0.3, 0.6]))
+    with pytest.raises(OperationRefused, match="as many trees each"):
+        SecureBoostClassifier(n_estimators=4, early_stopping_rounds=4, **EARLY).fit(
+            fs.Federation.split(X, y, parties=2)
+        )
+    assert trees_of_round == [3, 2, 3]

@@ -149,6 +149,8 @@ def begin_loss(party: Party, *, dealt: list[np.ndarray]) -> dict[str, SealedBox]
     if not places or scales is None or state.now is not None:
         raise OperationRefused(party.name, "begin_loss", "there is no new tree whose loss could be compared")
     scores, models = state.scores[places], [state.group[place] for place in places]
+    if len({len(model.seen) for model in models}) != 1:
+        raise OperationRefused(party.name, "begin_loss", "models that stop together have as many trees each")
     held = HeldOut.nothing(scores)
     if state.number == 0:
         parts = [_held_out(party, state, scales, place) for place in places]
