@@ -58,7 +58,11 @@ KEPT = 20  # features asked for in the extrapolation
 #: Operations whose messages are cut at ``BLOCK`` bytes, and the methods that have them.
 CUTS, BLOCKED, BLOCK = ("boost.hide_cuts", "boost.keep_cuts"), ("muse.raise_rows",), 60e6
 IN_PIECES = ("muse", "top_gain", "pso_evffs")
-IN_BLOCKS = ("information_value", "gini", "sffs")  # labels of many rows go in several messages, the sums of columns in one
+IN_BLOCKS = (
+    "information_value",
+    "gini",
+    "sffs",
+)  # labels of many rows go in several messages, the sums of columns in one
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
