@@ -52,6 +52,9 @@ MODELS: dict[str, Case] = {
         model(*BOOST, **TOLD, n_estimators=3, max_depth=2, early_stopping_rounds=2)
     ),
     "secureboost, coordinator, many predictions": Case(many_predictions, (*TALL, "wdbc")),
+    "secureboost, early stopping": Case(
+        model(*BOOST, n_estimators=5, max_depth=3, n_bins=8, early_stopping_rounds=2), rows=300
+    ),
     "secureboost, open": Case(model(*BOOST, n_estimators=20, protection="open"), ("wdbc", "phishing"), rows=2000),
     "splitnn": Case(model(*NETWORK, epochs=3), rows=2000),
     "splitnn, epsilon 1": Case(model(*NETWORK, epochs=3, label_epsilon=1.0)),
