@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from doubles import Recording
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from test_training import job_file
 from typer.testing import CliRunner
@@ -279,8 +280,24 @@ def test_what_cannot_be_explained_says_so():
         fs.explain(fed, fs.VerticalAdditive(max_iter=2).fit(fed), rows=True)
     with pytest.raises(ParameterError, match="cannot be explained"):
         fs.explain(fed, fs.FedLinear())
-    with pytest.raises(ParameterError, match="keeps leaves from everybody"):
+    with pytest.raises(NotFittedError):
         fs.explain(fed, fs.SecureBoostClassifier())
+
+
+def test_trees_whose_leaves_nobody_has_are_explained_by_their_gain():
+    X, y = table(120)
+    fed = fs.Federation.split(X, y, parties=["bank", "shop"])
+    model = fs.SecureBoostClassifier(n_estimators=2, max_depth=2).fit(fed)
+    told = fs.explain(fed, model)
+    gain = model.feature_importances_.set_index(["party", "column"])["gain"]
+    shares = told.frame.set_index(["party", "column"])["importance"]
+    np.testing.assert_allclose(shares.sort_index(), (gain / gain.sum()).sort_index(), atol=5.1e-5)
+    assert told.frame["importance"].is_monotonic_decreasing
+    names = fed.column_names()
+    assert all(names[line.party][line.column] == line.feature for line in told.frame.itertuples())
+    assert "gain" in told.by
+    with pytest.raises(ParameterError, match="keeps leaves from everybody"):
+        fs.explain(fed, model, rows=True)
 
 
 def test_predictions_are_there_although_nothing_can_be_explained(tmp_path):

@@ -2,8 +2,8 @@
 
 Models that are measured on shares (linear, additive, networks) by permutation importance: each party shuffles one of
 its own columns under a draw that nobody else can repeat, and the coordinator opens how good the model is then; no row's
-score is seen. Boosted trees by Shapley values (``models/boost/explaining.py``), which need more of the partners: their
-policies decide.
+score is seen. Boosted trees by the gain of their cuts, where nobody has their leaves; else by Shapley values
+(``models/boost/explaining.py``), which need more of the partners: their policies decide.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from sklearn.utils.validation import check_is_fitted
 
 from fedsift.core.checks import check_choice, check_number
 from fedsift.core.federation import Federation
@@ -64,7 +65,8 @@ def explain(
     Parameters
     ----------
     model : a fitted one. Linear and additive models, networks on shares: how much worse ``metric`` gets when a column
-        is shuffled (labels needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores.
+        is shuffled (labels needed). Boosted trees: the mean absolute Shapley value of a column, in units of raw scores;
+        at their default level, ``protection="all"``, at which nobody has a leaf, its share of the gain when they grew.
     repeats : how often a column is shuffled. metric : ``auto`` is ``auc`` or ``r2``; ``accuracy``.
     rows : boosted trees: also the values of each row, where the policies allow it.
     columns : models that are measured: which columns are shuffled, names by party; left out, all of them. Each costs as
@@ -82,21 +84,38 @@ def explain(
     check_number("repeats", repeats, 1, 100, whole=True)
     check_choice("metric", metric, ("auto", "auc", "accuracy", "r2"))
     if isinstance(model, Boosted):
-        if model.protection == "all":
-            raise ParameterError(
-                "protection='all' (the default of boosted trees) keeps leaves from everybody, so nobody can explain "
-                f"its trees: the model's feature_importances_ have the gain of each column. {SHOWN} Linear and "
-                "additive models are explained without showing a row"
-            )
         if columns is not None:
-            raise ParameterError("columns are for models that are measured; Shapley values are of all columns at once")
-        return _of_trees(fed, model, rows)
+            raise ParameterError("columns are for models that are measured; boosted trees tell of all columns at once")
+        return _of_gain(fed, model, rows) if model.protection == "all" else _of_trees(fed, model, rows)
     if rows:
         raise ParameterError("values of single rows are for boosted trees; of other models columns are shuffled")
     if not model.measured_unseen or not fed.passive:
         can = "boosted trees, linear and additive models and networks on shares can"
         raise ParameterError(f"{type(model).__name__} cannot be explained; {can}")
     return _of_shuffling(fed, model, repeats, metric, columns)
+
+
+def _of_gain(
+    fed: Federation, model: SecureBoostClassifier | SecureBoostRegressor, rows: bool
+) -> Explanation:  # fmt: skip
+    """Where nobody has a leaf: what was opened when the trees had grown, whatever rows are given."""
+    check_is_fitted(model, "model_id_")
+    if rows:
+        raise ParameterError(
+            "protection='all' (the default of boosted trees) keeps leaves from everybody, so nobody can explain single "
+            f"rows. {SHOWN}"
+        )
+    with model._run(fed) as run:
+        names = run.column_names()
+    frame = model.feature_importances_
+    whole = float(frame["gain"].sum()) or 1.0
+    lines = [
+        {"party": line.party, "column": line.column, "feature": names[line.party][line.column],
+         "importance": round(line.gain / whole, 4), "deviation": float("nan")}
+        for line in frame.itertuples()
+    ]  # fmt: skip
+    told = pd.DataFrame(lines).sort_values("importance", ascending=False, ignore_index=True, kind="stable")
+    return Explanation("share of the gain of all cuts when the trees grew (nobody has their leaves)", told)
 
 
 def _of_trees(fed: Federation, model: FederatedModel, rows: bool) -> Explanation:
