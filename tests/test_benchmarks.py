@@ -53,7 +53,7 @@ def test_the_measured_share_of_noise_is_at_most_what_was_asked():
     rows = map(json.loads, (BENCHMARKS / "results" / "discoveries.jsonl").read_text(encoding="utf-8").splitlines())
     found: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        if row["parties"] == 1:
+        if row["parties"] == 1 and "table" not in row:  # small tables are for other parties
             found.setdefault((row["method"], row["design"]), []).append(row["false"])
     for method in ("Knockoffs", "Boruta", "Stable(FederatedLasso), q=12"):
         for design in ("independent", "apart", "correlated", "logistic", "bent", "bent, correlated"):

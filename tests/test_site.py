@@ -277,7 +277,7 @@ class Noisy(RandomFeatures):
         self.epsilon = epsilon
 
 
-@pytest.mark.parametrize(("epsilon", "fine"), [(0.5, True), (1.0, True), (1.01, False), (None, False), ("x", False)])
+@pytest.mark.parametrize(("epsilon", "fine"), [(0.5, True), (1.0, True), (1.01, False), (None, False)])
 def test_more_epsilon_than_the_site_allows_or_none_at_all(folder, monkeypatch, epsilon, fine):
     monkeypatch.setitem(METHODS, "noisy", Noisy)
     fed = federation(bank(folder, "max_epsilon = 1.0"))
@@ -285,6 +285,15 @@ def test_more_epsilon_than_the_site_allows_or_none_at_all(folder, monkeypatch, e
         assert Noisy(epsilon=epsilon).fit(fed)
     else:
         assert refusal(lambda: Noisy(epsilon=epsilon).fit(fed)).rule == "max_epsilon"
+
+
+@pytest.mark.parametrize("rules", ["", "max_epsilon = 1.0"])
+@pytest.mark.parametrize("epsilon", ["x", "0.5", 0, -1])
+def test_an_epsilon_that_is_no_number_above_0_is_refused_by_every_site(folder, monkeypatch, rules, epsilon):
+    monkeypatch.setitem(METHODS, "noisy", Noisy)
+    fed = federation(bank(folder, rules))
+    with pytest.raises(OperationRefused, match="no number above 0"):
+        Noisy(epsilon=epsilon).fit(fed)
 
 
 def test_a_part_of_the_budget_that_is_not_set_is_no_missing_budget():
