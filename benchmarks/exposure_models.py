@@ -37,7 +37,8 @@ def many_predictions() -> Callable[[Federation], None]:
 
 
 MODELS: dict[str, Case] = {
-    "secureboost": Case(model(*BOOST), smaller="secureboost, all, few trees"),
+    "secureboost": Case(model(*BOOST), smaller="secureboost, all, 20 trees"),
+    "secureboost, all, 20 trees": Case(model(*BOOST, n_estimators=20, protection="all")),
     "secureboost, all, few trees": Case(
         model(*BOOST, n_estimators=3, max_depth=3, n_bins=8, protection="all"), rows=300
     ),
