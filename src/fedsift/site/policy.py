@@ -257,10 +257,11 @@ class Policy(Section):
         if job.method == StatisticsJob.name:
             by.append(job.parameters.get("by"))
         own = [each.removeprefix(f"{party}.") for each in by if isinstance(each, str) and each.startswith(f"{party}.")]
-        if self.rows_by != "any" and not set(own) <= set(self.rows_by):
+        other = next((column for column in own if self.rows_by != "any" and column not in self.rows_by), None)
+        if other is not None:
             raise PolicyRefused.by(
                 "rows_by", party, "begin_job",
-                f"rows would be dealt or parted by the column {_short(own[0])}: everybody would hear, of each row, "
+                f"rows would be dealt or parted by the column {_short(other)}: everybody would hear, of each row, "
                 "something of it. Take another column, or ask the party to add it to rows_by",
             )  # fmt: skip
 
