@@ -69,7 +69,7 @@ h4 { font-size: .92rem; margin: .8rem 0 .2rem; color: var(--quiet); font-weight:
 .c4 { background: var(--c4); stroke: var(--c4); } .c5 { background: var(--c5); stroke: var(--c5); }
 .c6 { background: var(--c6); stroke: var(--c6); } .c7 { background: var(--c7); stroke: var(--c7); }
 .bars.long li { grid-template-columns: minmax(8rem, 27rem) 1fr 3.5rem; } .bars.long .bar-name { white-space: normal; }
-.told { display: block; min-width: 16rem; }
+.told { display: block; min-width: 13rem; }
 .bars .value { text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; white-space: nowrap; }
 .legend { font-size: .88rem; color: var(--quiet); }
 .key { display: inline-flex; align-items: center; gap: .35rem; margin-right: 1rem; }
