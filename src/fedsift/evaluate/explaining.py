@@ -95,9 +95,7 @@ def explain(
     return _of_shuffling(fed, model, repeats, metric, columns)
 
 
-def _of_gain(
-    fed: Federation, model: SecureBoostClassifier | SecureBoostRegressor, rows: bool
-) -> Explanation:  # fmt: skip
+def _of_gain(fed: Federation, model: SecureBoostClassifier | SecureBoostRegressor, rows: bool) -> Explanation:
     """Where nobody has a leaf: what was opened when the trees had grown, whatever rows are given."""
     check_is_fitted(model, "model_id_")
     if rows:
